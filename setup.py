@@ -63,6 +63,7 @@ HUMAN_EVAL = [
     *SERVE,
     "sqlalchemy>=2.0.58",  # what people answer: SQLite, or PostgreSQL with the extra below
     "scipy>=1.15",  # binomial test, Wilson's interval, which models were compared at all
+    "markdown-it-py>=4.0",  # pages of consent and instructions, which organisers write in Markdown
     "choix>=0.4.1",  # the ranking: the Bradley-Terry model
     "matplotlib>=3.10",  # the picture of a report
 ]

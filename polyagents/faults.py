@@ -12,7 +12,7 @@ INSTALL_PARLAI = "pip install 'polyagents[parlai]' && pip install --no-deps parl
 EXTRAS: dict[str, frozenset[str]] = {
     "serve": frozenset({"fastapi", "starlette", "pydantic", "uvicorn", "jinja2", "prometheus_client"}),
     "human-eval": frozenset(
-        {"sqlalchemy", "scipy", "choix", "matplotlib"}
+        {"sqlalchemy", "scipy", "choix", "matplotlib", "markdown_it"}
         | {"fastapi", "starlette", "pydantic", "uvicorn", "jinja2", "prometheus_client"}
     ),
     "postgres": frozenset({"psycopg", "pgvector"}),

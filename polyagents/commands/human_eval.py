@@ -10,6 +10,7 @@ from polyagents.errors import InputError
 
 # Step -> its module in human_eval/steps; imported when it is called.
 STEPS = {
+    "plan": "plan_study",
     "self_chat": "generate_self_chats",
     "import": "import_logs",
     "pairs": "pair_conversations",
@@ -18,6 +19,7 @@ STEPS = {
     "chat": "serve_chats",
     "report": "write_report",
     "export": "export_files",
+    "forget": "forget_people",
 }
 
 
@@ -25,7 +27,7 @@ def parser() -> argparse.ArgumentParser:
     """Declare the step; its own flags follow it."""
     parser = CommandParser(
         "polyagents human_eval",
-        "Human evaluation without a crowd platform: two conversations side by side, which speaker would you rather "
+        "Human evaluation, with people whom you invite or a crowd: two conversations side by side, which speaker would you rather "
         "talk to? Flags of a step: polyagents human_eval STEP --help",
     )
     parser.add_argument("step", nargs="?", help=", ".join(STEPS))

@@ -5,12 +5,15 @@ Plain values without a library: every room of human evaluation imports them, and
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from datetime import datetime
 
 HUMAN = "human"  # the model of a speaker who is a person
 LOWEST, HIGHEST = 1, 5  # ratings of a whole chat
 DEFAULT_QUESTION = "Who would you prefer to talk to for a long conversation?"  # ParlAI's default: "engaging"
 PASS_SHARE = 0.75  # share of the onboarding checks that an annotator must get right (ParlAI's onboarding_threshold)
+FASTEST = 1_000  # words a minute: some four times what people read silently (Brysbaert 2019)
 ANNOTATE_PATH = "/annotate/"  # of an annotator's page; the token follows
+JOIN_PATH = "/join"  # where platforms send their people
 PROGRESS_PATH = "/progress/"  # of the organiser's page; the token follows
 OWN_PERSONA = "your persona:"  # how ParlAI's tasks begin a persona line of the one who answers
 
@@ -76,6 +79,9 @@ class Judgement:
         reason: what the annotator wrote; may be "".
         seconds: the time from seeing the pair to the answer; None if it is not known.
         passed: whether the annotator passed the onboarding checks.
+        started: when the pair was shown, UTC in ISO 8601; "" if it is not known.
+        ended: when the answer was stored; "" likewise.
+        words: of the two conversations together; 0 if they are not known.
     """
 
     annotator: str
@@ -86,6 +92,17 @@ class Judgement:
     reason: str = ""
     seconds: float | None = None
     passed: bool = True
+    started: str = ""
+    ended: str = ""
+    words: int = 0
+
+    @property
+    def too_fast(self) -> bool:
+        """Whether it came faster than anybody reads, by the server's clock or the browser's."""
+        took = [] if self.seconds is None else [self.seconds]
+        if self.started and self.ended:
+            took.append((datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)).total_seconds())
+        return bool(took) and min(took) < 60 * self.words / FASTEST
 
 
 @dataclass(frozen=True)
@@ -94,10 +111,12 @@ class ChatMessage:
 
     Attributes:
         good: for a reply, whether the person called it good or bad; None if it was not rated.
+        problems: for a reply, what the person found wrong with it, of the labels that were offered.
     """
 
     text: str
     good: bool | None = None
+    problems: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,7 @@ WORKING = {
     "train_model": f"-m bi -mf new -t {SAMPLE} --backbone scratch:tiny -bs 4 --max-train-steps 1 -vme 4 "
     "--max-train-time 5 --short-final-eval true --loglevel error",
     "eval_model": f"-mf M -t {SAMPLE} --num-examples 4 --loglevel error",
+    "human_eval plan": "--difference .1 --wage 12",
     "human_eval self_chat": f"--model-file M --task {SAMPLE} --conversations 1 --turns 1 --out new.jsonl",
     "human_eval import": "talk.jsonl --database e.db",
     "human_eval pairs": "--per-matchup 1 --database e.db",
@@ -45,6 +46,7 @@ WORKING = {
     "human_eval serve": "--database e.db --port 0",
     "human_eval chat": "M --database e.db --port 0",
     "human_eval report": "--database e.db --out new",
+    "human_eval forget": "--older-than 9 --database e.db",
     "human_eval export": "--to acute_eval --out new.jsonl --database e.db",
 }
 VALUES = ["", " ", "-1", "0", "1", "2", "3", "0.5", "1e309", "nan", "inf", "-inf", "9" * 400, "x", "x" * 5_000, "é"]

@@ -480,10 +480,16 @@ def test_models_are_balanced_over_people_and_within_each(tmp_path):
     assert assigned(tmp_path, "other.db", seed=1, **flags) != found
 
 
-def test_open_chats_count_for_the_balance(tmp_path):
-    chats, tokens = shop_of(str(tmp_path / "s.db"), [f"p{number}" for number in range(10)])
-    models = collections.Counter(chats.current(token).model for token in tokens)
-    assert set(models.values()) == {5}
+def test_chats_count_for_the_balance_once_something_is_said(tmp_path):
+    chats, tokens = shop_of(str(tmp_path / "s.db"), [f"p{number}" for number in range(16)])
+    opened = [chats.current(token) for token in tokens]  # six of whom never say anything
+    for token, chat in zip(tokens[:10], opened, strict=False):
+        chats.say(token, chat.number, 0, "hi")
+    assert set(collections.Counter(chats.current(token).model for token in tokens[:10]).values()) == {5}
+    assert [chats.current(token).number for token in tokens] == [chat.number for chat in opened]
+    began = chats.current(tokens[0])
+    chats.say(tokens[0], began.number, 0, "hi")  # sent twice
+    assert chats.current(tokens[0]) == began
 
 
 def test_personas_are_taken_in_turn(tmp_path):
@@ -510,6 +516,62 @@ def test_a_rating_of_a_reply_may_change_until_the_end(shop):
     late = client.post(f"{link}/rate", data=form | {"rating": "good"})
     assert late.status_code == 422 and "finished" in sentence(late)
     assert chats.read(1).messages[1].good is False
+
+
+PROBLEMS = ("contradicts itself", "<rude> & odd")
+
+
+@pytest.fixture
+def problem_shop(tmp_path):
+    """As `shop`, with labels below replies."""
+    chats, (token, _) = shop_of(str(tmp_path / "human_eval.db"), problems=PROBLEMS, conversations=1)
+    yield chats, client_of(chats), f"/annotate/{token}"
+    chats.store.close()
+
+
+def test_problems_of_replies_are_ticked_stored_and_reported(problem_shop, tmp_path):
+    chats, client, link = problem_shop
+    say(client, link, "hello")
+    page = say(client, link, "hello ?")
+    assert page.count("contradicts itself") == 2 and "&lt;rude&gt; &amp; odd" in page and "checked" not in page
+    form = form_of(page, "rate")
+    for more in ({"problem1": "on"}, {"rating": "bad", "problem0": "on", "problem1": "on"}):
+        assert client.post(f"{link}/rate", data=form | more).status_code == 303
+    assert chats.read(1).messages[1] == ChatMessage(texts(chats)[1], False, PROBLEMS)
+    page = client.get(link).text
+    assert page.count(" checked>") == 2 and form_of(page, "rate")["kept"] == "bad"
+    assert client.post(f"{link}/rate", data=form_of(page, "rate") | {"problem0": "on"}).status_code == 303
+    assert chats.read(1).messages[1] == ChatMessage(texts(chats)[1], False, PROBLEMS[:1])  # the rating stays
+    for forged in ({"rating": "great"}, {"kept": "x"}, {f"x{number}": "" for number in range(20)}):
+        assert client.post(f"{link}/rate", data=form | forged).status_code == 422
+    finish(client, link)
+    late = client.post(f"{link}/rate", data=form | {"rating": "bad"})
+    assert late.status_code == 422 and chats.read(1).messages[1].problems == PROBLEMS[:1]
+    write_report([], str(tmp_path / "report"), chats=rated_chats(chats.store))
+    (row,) = pandas.read_csv(tmp_path / "report" / "problems.csv").to_dict("records")
+    assert (row["problem"], row["replies"], row["of"]) == (PROBLEMS[0], 1, 2)
+    assert list(pandas.read_csv(tmp_path / "report" / "replies.csv").problems.fillna("")) == [PROBLEMS[0], ""]
+    assert "contradicts itself" in (tmp_path / "report" / "report.html").read_text()
+    human_eval("export", "--to", "parlai", "--out", tmp_path / "c.jsonl", "--database", chats.store.name)
+    (rated,) = json.loads((tmp_path / "c.jsonl").read_text())["ratings"]
+    assert rated["problems"] == [[PROBLEMS[0]], []] and rated["good_replies"] == [False, None]
+
+
+@pytest.mark.parametrize(
+    ("content", "flags", "said"),
+    [
+        ("", (), "has 0 labels"),
+        ("x\n" * 2 + "\n".join(map(str, range(20))), (), "has 21 labels"),
+        ("x" * 101, (), "of up to 100 characters"),
+        ("x", ("--rate", "whole"), "which --rate whole does not ask for"),
+        (None, (), "cannot be read"),
+    ],
+)
+def test_files_of_problems_that_cannot_be_used(content, flags, said, trained, tmp_path, ends_with_2):
+    if content is not None:
+        (tmp_path / "p.txt").write_text(content)
+    (line,) = ends_with_2("human_eval", "chat", trained("bi"), "--problems", tmp_path / "p.txt", *flags)
+    assert said in line
 
 
 def test_a_rating_that_the_plan_does_not_ask_for_is_refused(tmp_path):

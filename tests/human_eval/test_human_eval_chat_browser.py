@@ -1,6 +1,7 @@
 """People talk with models in Debian's Chromium."""
 
 import contextlib
+import os
 import signal
 import subprocess
 import sys
@@ -327,3 +328,25 @@ def test_a_server_that_is_killed_in_the_middle(page, trained, tmp_path):
         at(page, 2)
     (found,) = rated_chats(chats.store)
     assert found.messages[:2] == before and len(found.messages) == 4 and found.messages[2].text == "do you ski ?"
+
+
+@pytest.mark.parametrize("window", [{"width": 900, "height": 700}, PHONE], ids=["desk", "phone"])
+def test_what_is_wrong_with_a_reply_is_ticked(chromium, tmp_path, window):
+    chats, (token, _) = shop_of(str(tmp_path / "human_eval.db"), problems=("contradicts itself", "is not fluent"))
+    with running(app_of(chats)) as url, chromium.new_context(viewport=window, color_scheme="dark") as context:
+        page = context.new_page()
+        page.goto(f"{url}/annotate/{token}")
+        at(page, 1)
+        say(page, "hello", 1)
+        for label in ("contradicts itself", "is not fluent"):  # at once, one after the other
+            page.get_by_label(label).check()
+        page.get_by_role("button", name="bad").click()
+        expect(page.get_by_role("button", name="bad")).to_have_attribute("aria-pressed", "true")
+        page.get_by_label("is not fluent").uncheck()
+        say(page, "again", 2)
+        expect(page.get_by_label("contradicts itself").first).to_be_checked()
+        if folder := os.environ.get("PICTURES"):
+            page.screenshot(path=f"{folder}/problems-{window['width']}.png")
+    message = chats.read(1).messages[1]
+    assert (message.good, message.problems) == (False, ("contradicts itself",))
+    chats.store.close()

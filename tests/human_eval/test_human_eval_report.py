@@ -2,6 +2,8 @@
 
 import base64
 import itertools
+import json
+import random
 import re
 from html.parser import HTMLParser
 
@@ -9,6 +11,7 @@ import numpy as np
 import pandas
 import pytest
 from evaluation import human_eval
+from scipy.stats import binom
 
 from polyagents.errors import InputError
 from polyagents.human_eval.conversations import make_conversation, make_pair
@@ -16,6 +19,8 @@ from polyagents.human_eval.records import Judgement, Side
 from polyagents.human_eval.statistics.agreement import agreement, disagreement, expected_disagreement
 from polyagents.human_eval.statistics.bradley_terry import prior, rank, refitted, strengths
 from polyagents.human_eval.statistics.evaluation_report import write_report
+from polyagents.human_eval.statistics.filtering import filter_judgements
+from polyagents.human_eval.statistics.power import judgements_needed
 from polyagents.human_eval.statistics.win_rates import Matchup, matchups
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 
@@ -449,3 +454,41 @@ def test_a_mistyped_database_is_not_made(step, tmp_path, monkeypatch):
     with pytest.raises(InputError, match=r"^There is no nothing\.db; run polyagents human_eval import FILE"):
         human_eval(*step, "--database", "nothing.db")
     assert not list(tmp_path.iterdir())
+
+
+# ---- power before the start ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("difference", "power"), [(0.1, 0.8), (0.2, 0.9), (0.3, 0.8)])
+@pytest.mark.parametrize("runs", [100, pytest.param(2_000, marks=pytest.mark.slow)])
+def test_a_planned_study_finds_its_difference_as_often_as_planned(difference, power, runs):
+    needed, draw, found = judgements_needed(difference, power), random.Random(0), 0
+    for _ in range(runs):
+        judged = [
+            Judgement(f"p{number % 10}", f"pair {number}", ("a", "b"), "ab"[draw.random() < 0.5 + difference], "?")
+            for number in range(needed)
+        ]
+        (one,) = matchups([one.judgement for one in filter_judgements(judged) if not one.left_out])
+        found += one.p_value < 0.05
+    low, high = binom.interval(0.999, runs, power)
+    print(f"{needed} judgements: a difference of {difference} is found in {found} of {runs}; planned: {power}")
+    assert low <= found and found <= max(high, runs * (power + 0.05))
+
+
+def test_fewer_judgements_than_planned_are_too_few():
+    for difference in (0.25, 0.45):
+        needed = judgements_needed(difference, 0.8)
+        assert power_of(needed - 1, difference) < 0.8
+        assert all(power_of(more, difference) >= 0.8 for more in range(needed, needed + 12))
+
+
+def power_of(judgements, difference):
+    """The probability of p < .05, counted over every outcome by the report's own test."""
+    wins = [wins for wins in range(judgements + 1) if Matchup(("a", "b"), (wins, judgements - wins)).p_value < 0.05]
+    return binom.pmf(wins, judgements, 0.5 + difference).sum()
+
+
+def test_a_plan_is_printed(capsys):
+    human_eval("plan", "--difference", ".1", "--wage", "12")
+    plan = json.loads(capsys.readouterr().out)
+    assert plan == {"pairs": 210, "people": 11, "hours": 3.7, "sum": 44.0, "win_rate": 0.6, "power": 0.8}

@@ -2,9 +2,11 @@
 
 import re
 import socket
+from datetime import datetime, timedelta, timezone
 
+import pandas
 import pytest
-from evaluation import MODELS, SCRIPT, evaluation, fields, stored
+from evaluation import MODELS, SCRIPT, evaluation, fields, human_eval, stored
 from starlette.testclient import TestClient
 from web import path_tricks, raw, running
 
@@ -147,6 +149,30 @@ def test_the_time_that_the_browser_measured_is_stored(shop):
     post(client, link, seconds="12.5")
     post(client, link)
     assert [one.seconds for one in store.judgements()] == [12.5, None]
+
+
+def test_judgements_have_their_times_and_those_faster_than_reading_are_flagged(tmp_path):
+    now = [datetime(2026, 1, 1, tzinfo=timezone.utc)]
+    evaluation(str(tmp_path / "s.db"), 3, (), said="word " * 500)[0].close()  # two minutes, at four times the usual
+    store = EvaluationStore(str(tmp_path / "s.db"), clock=lambda: now[0])
+    (link,) = [f"/annotate/{store.invite(['ada'])[0].token}"]
+    client = client_of(store)
+    for took, seconds in ((60, "500"), (62, "10"), (62, "")):  # by the server's clock, and as the browser says
+        shown(client, link)
+        now[0] += timedelta(seconds=took)
+        post(client, link, seconds=seconds)
+    found = store.judgements()
+    assert [one.too_fast for one in found] == [True, True, False]
+    assert (found[1].started, found[1].ended) == ("2026-01-01T00:01:00+00:00", "2026-01-01T00:02:02+00:00")
+    human_eval("report", "--out", tmp_path / "report", "--database", store.name)
+    table = pandas.read_csv(tmp_path / "report" / "judgements.csv")
+    assert list(table.too_fast) == ["yes", "yes", "no"] and list(table.started) == [one.started for one in found]
+    assert pandas.read_csv(tmp_path / "report" / "annotators.csv").too_fast[0] == 2
+    client_of(store, "humanlike").get(link, follow_redirects=True)  # the same pair again, for another question
+    now[0] += timedelta(seconds=5)
+    post(client_of(store, "humanlike"), link)
+    assert store.judgements()[-1].started == found[2].ended and store.judgements()[-1].too_fast
+    store.close()
 
 
 def test_line_ends_of_a_reason_are_one_character(shop):

@@ -198,11 +198,13 @@ def write_conversations(
 
 
 def ratings_by_conversation(chats: Iterable[RatedChat]) -> dict[str, list[dict[str, Any]]]:
-    """Return who talked, the rating of the whole and which replies are good, of each chat, by its conversation."""
+    """Return who talked, the rating of the whole and of the replies, of each chat, by its conversation."""
     found: dict[str, list[dict[str, Any]]] = {}
     for chat in chats:
         replies = [message.good for message in chat.messages[1::2]]
         rated = {"annotator": chat.annotator, "rating": chat.rating, "good_replies": replies, "passed": chat.passed}
+        ticked = [list(message.problems) for message in chat.messages[1::2]]
+        rated |= {"problems": ticked} if any(ticked) else {}
         found.setdefault(chat.conversation, []).append(rated)
     return found
 

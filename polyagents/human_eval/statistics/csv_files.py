@@ -5,7 +5,7 @@ import io
 from collections.abc import Iterable, Sequence
 
 from polyagents.evaluation.intervals import Estimate
-from polyagents.human_eval.records import RatedChat
+from polyagents.human_eval.records import ChatMessage, RatedChat
 from polyagents.human_eval.statistics.filtering import FAILED, FilteredJudgement
 from polyagents.human_eval.statistics.ratings import ModelRating
 from polyagents.human_eval.statistics.report_sections import AnnotatorSummary, Section
@@ -15,6 +15,7 @@ from polyagents.human_eval.statistics.report_sections import AnnotatorSummary, S
 STARTS_A_FORMULA = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠", "'")
 
 JUDGEMENT = ["annotator", "pair", "model_1", "model_2", "winner", "question", "reason", "seconds", "passed", "left_out"]
+JUDGEMENT += ["started", "ended", "too_fast"]
 VERDICTS = {None: None, True: "good", False: "bad"}  # what was said of a reply
 
 Cell = str | int | float | None
@@ -90,8 +91,11 @@ def judgement_tables(
             ],
         ),
         "annotators.csv": as_csv(
-            ["annotator", "passed", "judgements", "counted", "median_seconds", "compared", "agreement"],
-            [[p.name, yes(p.passed), p.judgements, p.counted, p.seconds, p.compared, p.agreement] for p in people],
+            ["annotator", "passed", "judgements", "counted", "median_seconds", "compared", "agreement", "too_fast"],
+            [
+                [p.name, yes(p.passed), p.judgements, p.counted, p.seconds, p.compared, p.agreement, p.too_fast]
+                for p in people
+            ],
         ),
     }
 
@@ -99,7 +103,8 @@ def judgement_tables(
 def judgement_row(one: FilteredJudgement) -> list[Cell]:
     """Return a row of judgements.csv."""
     j = one.judgement
-    return [j.annotator, j.pair, *j.models, j.winner, j.question, j.reason, j.seconds, yes(j.passed), one.left_out]
+    said = [j.annotator, j.pair, *j.models, j.winner, j.question, j.reason, j.seconds, yes(j.passed), one.left_out]
+    return [*said, j.started, j.ended, yes(j.too_fast)]
 
 
 def yes(value: bool) -> str:
@@ -109,7 +114,8 @@ def yes(value: bool) -> str:
 
 def rating_tables(chats: Sequence[RatedChat], rated: Sequence[ModelRating]) -> dict[str, bytes]:
     """Return the ratings of models, chats, and replies with the messages before them, as CSV files by name."""
-    return {
+    ticked = [[m.model, problem, count, m.replies] for m in rated for problem, count in m.problems.items()]
+    return ({"problems.csv": as_csv(["model", "problem", "replies", "of"], ticked)} if ticked else {}) | {
         "ratings.csv": as_csv(
             ("model", "chats", "people", *with_ends("mean_rating"), "rated_replies", *with_ends("good_replies")),
             [[m.model, m.chats, m.people, *ends(m.mean), m.rated, *ends(m.good)] for m in rated],
@@ -119,14 +125,28 @@ def rating_tables(chats: Sequence[RatedChat], rated: Sequence[ModelRating]) -> d
             [chat_row(chat) for chat in chats],
         ),
         "replies.csv": as_csv(
-            ["chat", "annotator", "model", "message", "reply", "rating", "left_out"],
+            ["chat", "annotator", "model", "message", "reply", "rating", "left_out", "problems"],
             [
-                [c.number, c.annotator, c.model, asked.text, reply.text, VERDICTS[reply.good], left_out(c)]
+                [
+                    c.number,
+                    c.annotator,
+                    c.model,
+                    asked.text,
+                    reply.text,
+                    VERDICTS[reply.good],
+                    left_out(c),
+                    problems(reply),
+                ]
                 for c in chats
                 for asked, reply in zip(c.messages[::2], c.messages[1::2], strict=False)
             ],
         ),
     }
+
+
+def problems(reply: ChatMessage) -> str:
+    """List what a person found wrong with a reply."""
+    return "; ".join(reply.problems)
 
 
 def chat_row(chat: RatedChat) -> list[Cell]:

@@ -10,7 +10,7 @@ from polyagents.errors import InputError
 from polyagents.evaluation.intervals import RESAMPLES
 from polyagents.files.atomic import atomic_write
 from polyagents.files.own_folder import own_folder, refuse_foreign
-from polyagents.human_eval.records import Judgement, RatedChat
+from polyagents.human_eval.records import FASTEST, Judgement, RatedChat
 from polyagents.human_eval.statistics import display
 from polyagents.human_eval.statistics.csv_files import judgement_tables, rating_tables
 from polyagents.human_eval.statistics.filtering import FilteredJudgement, check_enough, filter_judgements
@@ -25,8 +25,8 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
     """Write the whole report of some judgements and chats into a folder, created if it is missing.
 
     report.html is the whole report in one file; report.png is its picture, and the tables are judgements.csv,
-    win_rates.csv, ranking.csv, agreement.csv and annotators.csv, if there are judgements; ratings.csv, chats.csv and
-    replies.csv, if there are chats (`csv_files.as_cell` says how to read them back exactly).
+    win_rates.csv, ranking.csv, agreement.csv and annotators.csv, if there are judgements; ratings.csv, problems.csv,
+    chats.csv and replies.csv, if there are chats (`csv_files.as_cell` says how to read them back exactly).
 
     Args:
         judgements: of one or more questions, in any order; of several of one annotator on one pair, the first counts.
@@ -94,6 +94,7 @@ def page(
         counted_chats=counted_chats(chats),
         ratings=rated,
         resamples=RESAMPLES,
+        fastest=FASTEST,
         comparisons=sum(len(section.matchups) for section in found),
         display=display,
         shade=shade,

@@ -1,8 +1,8 @@
 """The ratings of models by the people who talked with them."""
 
 import statistics
-from collections import defaultdict
-from collections.abc import Sequence
+from collections import Counter, defaultdict
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from scipy import stats
@@ -22,6 +22,8 @@ class ModelRating:
         mean: rating of the whole, 1 to 5; None if nobody gave one.
         rated: replies that were called good or bad.
         good: share of these that were called good, 0 to 1; None if there are none.
+        replies: of all its chats.
+        problems: what people found wrong -> in how many replies.
     """
 
     model: str
@@ -30,6 +32,8 @@ class ModelRating:
     mean: Estimate | None
     rated: int
     good: Estimate | None
+    replies: int
+    problems: Mapping[str, int]
 
 
 def ratings(chats: Sequence[RatedChat]) -> list[ModelRating]:
@@ -56,6 +60,8 @@ def model_rating(model: str, chats: Sequence[RatedChat]) -> ModelRating:
         mean_of_people(list(by_person.values())) if by_person else None,
         len(said),
         share(sum(said), len(said)) if said else None,
+        sum(len(chat.messages) // 2 for chat in chats),
+        dict(Counter(sorted(problem for chat in chats for message in chat.messages for problem in message.problems))),
     )
 
 

@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 
 from polyagents.human_eval.statistics.display import printable, short_names
 from polyagents.human_eval.statistics.report_sections import Section
+from polyagents.human_eval.statistics.win_rates import SIGNIFICANT
 
 # Red to blue over grey-white: told apart by colour-blind people too. The numbers are printed on it all the same.
 COLOURS = "RdBu"
@@ -47,7 +48,7 @@ def draw_matrix(panel: Axes, section: Section) -> None:
             matchup = section.between(row, column)
             if matchup is not None:
                 rates[i, j] = matchup.rate.value
-                star = "*" if matchup.p_value < 0.05 else ""
+                star = "*" if matchup.p_value < SIGNIFICANT else ""
                 panel.text(j, i, f"{100 * matchup.rate.value:.0f}{star}", ha="center", va="center")
             elif i != j:
                 panel.text(j, i, "–", ha="center", va="center")

@@ -70,6 +70,7 @@ class AnnotatorSummary:
         seconds: median from seeing a pair to the answer; None if it is not known.
         compared: choices of others on the same pairs and questions; of those that count.
         agreement: share of these that are the same as this annotator's, 0 to 1; None if there are none.
+        too_fast: judgements that came faster than anybody reads.
     """
 
     name: str
@@ -79,6 +80,7 @@ class AnnotatorSummary:
     seconds: float | None
     compared: int
     agreement: float | None
+    too_fast: int
 
 
 def annotators(filtered: Sequence[FilteredJudgement]) -> list[AnnotatorSummary]:
@@ -108,4 +110,5 @@ def annotator(
         statistics.median(seconds) if seconds else None,
         compared,
         same / compared if compared else None,
+        sum(one.judgement.too_fast for one in own),
     )

@@ -9,6 +9,8 @@ from scipy.stats import binomtest
 from polyagents.evaluation.intervals import Estimate, share
 from polyagents.human_eval.records import Judgement
 
+SIGNIFICANT = 0.05  # the p-value below which a difference is called one
+
 
 @dataclass(frozen=True)
 class Matchup:

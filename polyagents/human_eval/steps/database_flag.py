@@ -5,6 +5,7 @@ import os
 from typing import TYPE_CHECKING
 
 from polyagents.errors import InputError
+from polyagents.human_eval.study import Study
 
 if TYPE_CHECKING:
     from polyagents.human_eval.storage.evaluation_store import EvaluationStore
@@ -19,14 +20,14 @@ def add_database_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def open_store(database: str) -> "EvaluationStore":
+def open_store(database: str, study: Study | None = None) -> "EvaluationStore":
     """Open the store of a step that may be the first; it is created if it is missing."""
     from polyagents.human_eval.storage.evaluation_store import EvaluationStore  # loads SQLAlchemy
 
-    return EvaluationStore(database)
+    return EvaluationStore(database, study)
 
 
-def existing_store(database: str, first_step: str = "import FILE ...") -> "EvaluationStore":
+def existing_store(database: str, first_step: str = "import FILE ...", study: Study | None = None) -> "EvaluationStore":
     """Open the store of a step that comes after others, so that a mistyped file is not made.
 
     Raises:
@@ -36,4 +37,4 @@ def existing_store(database: str, first_step: str = "import FILE ...") -> "Evalu
         raise InputError(
             f"There is no {database}; run polyagents human_eval {first_step} first, or give its --database."
         )
-    return open_store(database)
+    return open_store(database, study)

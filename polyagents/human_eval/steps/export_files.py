@@ -12,15 +12,16 @@ from polyagents.human_eval.formats.crowd_task import write_crowd_task
 from polyagents.human_eval.formats.parlai_format import write_conversations
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
 
-TARGETS = ("acute_eval", "parlai", "crowd_task")
+TARGETS = ("acute_eval", "parlai", "crowd_task", "payments")
 
 
 def parser() -> argparse.ArgumentParser:
     """Declare the flags."""
     parser = CommandParser(
         "polyagents human_eval export",
-        "Write ACUTE-Eval's pairings (acute_eval), ParlAI's conversations (parlai), or a folder to run ACUTE-Eval "
-        "with on a crowd platform, from ParlAI's git tree (crowd_task).",
+        "Write ACUTE-Eval's pairings (acute_eval), ParlAI's conversations (parlai), a folder to run ACUTE-Eval "
+        "with on a crowd platform, from ParlAI's git tree (crowd_task), or a table of who did what and was paid "
+        "(payments), which names people as their platform does.",
     )
     parser.add_argument("--to", help=", ".join(TARGETS))
     parser.add_argument("--out", help="the file to write; for crowd_task, the folder")
@@ -34,6 +35,11 @@ def run(opt: Mapping[str, Any]) -> None:
     if target not in TARGETS or not out:
         raise InputError(f"human_eval export needs --to {'|'.join(TARGETS)} and --out.")
     store = existing_store(opt["database"])
+    if target == "payments":
+        from polyagents.human_eval.formats.payments_table import write_payments  # loads SQLAlchemy
+
+        print(json.dumps({"people": write_payments(out, store), "out": out}))
+        return
     conversations, pairs = store.conversations(), store.pairs()
     if not conversations:
         raise InputError(f"There is no conversation in {store.name}; import some first, or give another --database.")

@@ -3,15 +3,20 @@
 import argparse
 import socket
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+from urllib.parse import quote, urlsplit
 
 from polyagents.arguments import port_number
 from polyagents.console import one_line, say
-from polyagents.human_eval.records import ANNOTATE_PATH, PROGRESS_PATH
+from polyagents.errors import InputError
+from polyagents.human_eval.records import JOIN_PATH, PROGRESS_PATH
+from polyagents.human_eval.study import PLATFORMS, Study, read_study
 from polyagents.serving.http_server import address, server_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
+
+    from polyagents.human_eval.web.study_pages import Verify
 
 EVERYWHERE = ("0.0.0.0", "::")  # an address that a browser cannot open
 
@@ -27,13 +32,79 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--port", type=port_number, default=8009, help="0 takes any free port")
 
 
-def serve_pages(opened: socket.socket, app: "ASGIApp", organiser: str, links: Mapping[str, str], what: str) -> None:
-    """Print the organiser's link and each name with its link, from its token, and serve until Ctrl-C."""
+def add_study_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of a study whose people come uninvited."""
+    parser.add_argument(
+        "--recruit",
+        choices=PLATFORMS,
+        help="whoever comes from this platform, or with the one link, gets a place of --study and needs no invitation",
+    )
+    parser.add_argument("--study", help="a study's settings, a JSON file (docs/running-a-study.md)")
+    parser.add_argument("--public-url", help="https://HOST[:PORT], under which people reach this server")
+    parser.add_argument("--insecure", action="store_true", help="let people of a platform come by plain HTTP")
+    parser.add_argument(
+        "--verify", action="store_true", help="ask Prolific whether it knows each submission (PROLIFIC_TOKEN)"
+    )
+
+
+def study_of(opt: Mapping[str, Any]) -> Study | None:
+    """Read the study that people come for; None if all are invited.
+
+    Raises:
+        InputError: a flag is missing, or does not fit the others.
+    """
+    platform, url = opt["recruit"], urlsplit(opt["public_url"] or "")
+    if platform is None:
+        given = next((flag for flag in ("study", "verify", "insecure") if opt[flag]), None)
+        if given:
+            raise InputError(f"--{given} is for people who come uninvited; give --recruit {'|'.join(PLATFORMS)}, too.")
+    elif not opt["study"]:
+        raise InputError(f"--recruit {platform} needs --study FILE, a study's settings; see docs/running-a-study.md.")
+    if opt["public_url"] and not (url.scheme in ("http", "https") and url.hostname and url.path in ("", "/")):
+        raise InputError(f"--public-url {opt['public_url']!r:.80} is not an address; give https://HOST[:PORT].")
+    if platform not in (None, "link") and url.scheme != "https" and not opt["insecure"]:
+        raise InputError(
+            f"--recruit {platform} needs --public-url https://HOST, since plain HTTP can be read and changed in "
+            f"transit; give it, or --insecure for a try."
+        )
+    if opt["verify"] and platform != "prolific":
+        raise InputError(
+            f"--verify is for --recruit prolific: {platform} cannot say whether a submission that is under way is real."
+        )
+    return read_study(opt["study"], platform) if platform else None
+
+
+def verifier(opt: Mapping[str, Any], study: Study | None) -> "Verify | None":
+    """Return what confirms a submission (its person, its name); None if nothing does."""
+    if study is None or not opt["verify"]:
+        return None
+    from polyagents.human_eval.platforms.prolific import Prolific
+
+    access, name = Prolific.from_environment(), study.id
+    return lambda person, submission: access.knows(name, person, submission)
+
+
+def arrival(study: Study) -> str:
+    """Return the address for a platform, after the server's, with the platform's own names of who comes."""
+    rules = PLATFORMS[study.platform]
+    if study.platform == "mturk":
+        return JOIN_PATH
+    if study.platform == "prolific":
+        fields = {name: f"{{{{%{name}%}}}}" for name in (rules.person, rules.study, rules.session)}
+    else:
+        fields = {rules.study: quote(study.id)}
+    return f"{JOIN_PATH}?" + "&".join(f"{name}={value}" for name, value in fields.items())
+
+
+def serve_pages(
+    opened: socket.socket, app: "ASGIApp", opt: Mapping[str, Any], organiser: str, links: Mapping[str, str], what: str
+) -> None:
+    """Print the organiser's link and each name with its link, after the server's address, and serve until Ctrl-C."""
     opened.listen()  # a browser that opens a link at once waits for the server, and is not refused
-    start = reachable(address(opened))
+    start = (opt["public_url"] or reachable(address(opened))).rstrip("/")
     print(f"organiser\t{start}{PROGRESS_PATH}{organiser}", flush=True)
-    for name, token in links.items():
-        print(f"{one_line(name)}\t{start}{ANNOTATE_PATH}{token}", flush=True)
+    for name, link in links.items():
+        print(f"{one_line(name)}\t{start}{link}", flush=True)
     say(f"{what} (Ctrl-C ends it)")
     try:
         server_of(app).run(sockets=[opened])

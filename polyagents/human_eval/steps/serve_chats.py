@@ -6,13 +6,25 @@ from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import positive_int, seed_number
 from polyagents.errors import InputError
+from polyagents.files.lines import opened, text_lines
+from polyagents.human_eval.conversations import clean
+from polyagents.human_eval.records import ANNOTATE_PATH
 from polyagents.human_eval.statistics.display import count
-from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
+from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store, open_store
 from polyagents.human_eval.steps.load_partners import check_model_file, load_partners
 from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, for_parlai, parlai_for
-from polyagents.human_eval.steps.page_server import add_server_flags, serve_pages
+from polyagents.human_eval.steps.page_server import (
+    add_server_flags,
+    add_study_flags,
+    arrival,
+    serve_pages,
+    study_of,
+    verifier,
+)
 from polyagents.human_eval.storage.chat_plan import MOST, RATE
 from polyagents.serving.http_server import listening
+
+MOST_PROBLEMS, LONGEST_PROBLEM = 20, 100  # labels; characters of one
 
 if TYPE_CHECKING:
     from polyagents.human_eval.storage.chat_plan import Personas
@@ -29,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("files", nargs="*", help="model files; model flags apply to all of them")
     add_database_flag(parser)
     add_server_flags(parser)
+    add_study_flags(parser)
     add_shared_flags(parser)
     parser.add_argument(
         "--turns", type=positive_int, default=6, help=f"messages of the person, at least; the most are {MOST}"
@@ -39,6 +52,9 @@ def parser() -> argparse.ArgumentParser:
         choices=RATE,
         default="both",
         help="what people rate: replies (good or bad, as they like), the whole (1 to 5, needed), or both",
+    )
+    parser.add_argument(
+        "--problems", help="a file of what may be ticked below a reply, one label a line, such as: contradicts itself"
     )
     parser.add_argument(
         "--seed", type=seed_number, default=0, help="draws personas, the first model, and the models' random choices"
@@ -54,30 +70,59 @@ def run(opt: Mapping[str, Any]) -> None:
         check_model_file(file, "human_eval chat")
     if opt["turns"] > MOST:
         raise InputError(f"--turns {opt['turns']} is too many; give up to {MOST}.")
-    store = existing_store(opt["database"], "invite NAME ...")
+    problems = read_problems(opt["problems"], opt["rate"]) if opt["problems"] else ()
+    study = study_of(opt)
+    # People of a study need no invitation, so its chats may be the first that is stored.
+    store = open_store(opt["database"], study) if study else existing_store(opt["database"], "invite NAME ...")
     from polyagents.human_eval.storage.chat_results import people  # loads SQLAlchemy
 
     invited = people(store)
-    if not invited:
+    if not invited and not study:
         raise InputError(f"Nobody is invited in {store.name}; run polyagents human_eval invite NAME first.")
     with listening(opt["host"], opt["port"]) as opened:  # errors in it are reported before models are loaded
         from polyagents.human_eval.chat_replies import ChatModels
         from polyagents.human_eval.storage.chat_plan import ChatPlan
         from polyagents.human_eval.storage.chat_store import ChatStore
         from polyagents.human_eval.web.chat_app import create_app  # loads the web libraries
+        from polyagents.human_eval.web.texts import read_texts
 
         personas = read_personas(opt) if opt["task"] else [("", "")]
         partners = load_partners(opt)
-        chosen = ("turns", "conversations", "rate", "seed")
-        chats = ChatStore(store, ChatPlan(list(partners), personas, **{name: opt[name] for name in chosen}))
+        chosen = {name: opt[name] for name in ("turns", "conversations", "rate", "seed")}
+        if study:
+            chosen["conversations"] = study.each
+        chats = ChatStore(store, ChatPlan(list(partners), personas, problems=problems, **chosen))
         organiser = store.organiser()
         what = (
-            f"{count(len(invited), 'person', 'people')}, {count(opt['conversations'], 'chat')} of each, "
-            f"{count(len(partners), 'model')}, in {store.name}"
+            f"{count(study.places if study else len(invited), 'person', 'people')}, "
+            f"{count(chosen['conversations'], 'chat')} of each, {count(len(partners), 'model')}, in {store.name}"
         )
-        app = create_app(chats, ChatModels(partners, opt["seed"]), organiser)
-        serve_pages(opened, app, organiser, {one.name: one.token for one in invited}, what)
+        texts = read_texts(study.texts if study else "")
+        app = create_app(chats, ChatModels(partners, opt["seed"]), organiser, texts, verifier(opt, study))
+        links = {study.platform: arrival(study)} if study else {one.name: ANNOTATE_PATH + one.token for one in invited}
+        serve_pages(opened, app, opt, organiser, links, what)
     store.close()
+
+
+def read_problems(path: str, rate: str) -> list[str]:
+    """Read the labels that may be ticked below a reply.
+
+    Raises:
+        InputError: the file cannot be read, or has none or too many, or replies are not rated.
+    """
+    if rate == "whole":
+        raise InputError("--problems are ticked below replies, which --rate whole does not ask for; give --rate both.")
+    try:
+        with opened(path) as file:
+            labels = list(dict.fromkeys(clean(line.strip()) for line in text_lines(file, path) if line.strip()))
+    except OSError as error:
+        raise InputError(f"--problems {path} cannot be read ({error.strerror}).") from error
+    if not 0 < len(labels) <= MOST_PROBLEMS or max(map(len, labels)) > LONGEST_PROBLEM:
+        raise InputError(
+            f"--problems {path} has {len(labels)} labels; give 1 to {MOST_PROBLEMS}, of up to {LONGEST_PROBLEM} "
+            f"characters, one a line."
+        )
+    return labels
 
 
 def read_personas(opt: Mapping[str, Any]) -> "list[Personas]":

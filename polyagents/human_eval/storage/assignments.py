@@ -1,7 +1,7 @@
 """The queries of judging: the pair that an annotator is shown, and the annotator's answer."""
 
 import hashlib
-from datetime import datetime, timezone
+from datetime import datetime
 
 from sqlalchemy import ColumnElement, case, func, select, union
 from sqlalchemy.orm import Session, aliased
@@ -15,13 +15,16 @@ from polyagents.human_eval.storage.database_tables import (
     ConversationRow,
     PairRow,
 )
+from polyagents.human_eval.storage.places import StudyPlaces
 from polyagents.human_eval.storage.queries import LARGEST, conversation_of, failed_annotators, pair_of
 from polyagents.human_eval.storage.views import Assignment, ShownSide, Visit
+from polyagents.human_eval.study import COMPLETE, SCREENED_OUT, Study
 
 
-def next_pair(session: Session, who: AnnotatorRow, question: str) -> PairRow | None:
+def next_pair(session: Session, who: AnnotatorRow, question: str, study: Study | None) -> PairRow | None:
     """Choose the next pair for an annotator: checks, then the pair with the fewest answers that count.
 
+    In a study there are as many pairs as it wants of each person, with checks among them.
     Of pairs with equally many answers it is one with the fewest conversations that the annotator has read in other
     pairs; of these the one that the fewest annotators have before them: what others read now will soon have more.
     """
@@ -34,6 +37,7 @@ def next_pair(session: Session, who: AnnotatorRow, question: str) -> PairRow | N
         .group_by(AssignmentRow.pair)
         .subquery()
     )
+    checks = None if study is None else is_check_next(session, who, study)
     order = (
         case((PairRow.right.is_(None), 1), else_=0),
         func.coalesce(shown.c.answers, 0),
@@ -42,7 +46,55 @@ def next_pair(session: Session, who: AnnotatorRow, question: str) -> PairRow | N
         PairRow.number,
     )
     unseen = select(PairRow).outerjoin(shown, shown.c.pair == PairRow.number).where(PairRow.number.not_in(seen))
-    return session.scalars(unseen.where(is_not_own(who)).order_by(*order).limit(1)).first()
+    of_kind = () if checks is None else (PairRow.right.is_not(None) if checks else PairRow.right.is_(None),)
+    if study and not checks and pairs_of(session, who)[0] >= study.each:
+        return None
+    return session.scalars(unseen.where(is_not_own(who), *of_kind).order_by(*order).limit(1)).first()
+
+
+def pairs_of(session: Session, who: AnnotatorRow) -> tuple[int, int]:
+    """Count the pairs and the checks that an annotator was shown."""
+    shown = select(func.count(), func.count(PairRow.right)).join(AssignmentRow, AssignmentRow.pair == PairRow.number)
+    every, checks = session.execute(shown.where(AssignmentRow.annotator == who.number)).one()
+    return every - checks, checks
+
+
+def checks_of(session: Session, study: Study) -> tuple[int, int]:
+    """Count the checks that come first, and those among the pairs."""
+    checks = session.scalar(select(func.count(PairRow.right))) or 0
+    first = checks if study.onboarding is None else min(study.onboarding, checks)
+    return first, checks - first
+
+
+def is_check_next(session: Session, who: AnnotatorRow, study: Study) -> bool:
+    """Tell whether a check comes next: the first ones, or one of those that divide the pairs evenly."""
+    (pairs, checks), (first, among) = pairs_of(session, who), checks_of(session, study)
+    passed = checks - first
+    return passed < 0 or (passed < among and pairs * (among + 1) >= (passed + 1) * study.each)
+
+
+def settle(session: Session, who: AnnotatorRow, question: str, places: StudyPlaces) -> None:
+    """End a person's part in a study if the work is done, or if too few of the first checks were right."""
+    row = places.row(session, who)
+    if row is None:
+        return
+    answered = (
+        select(func.count(PairRow.right))
+        .join(AssignmentRow, AssignmentRow.pair == PairRow.number)
+        .join(AnswerRow, AnswerRow.assignment == AssignmentRow.number)
+        .where(AssignmentRow.annotator == who.number, AnswerRow.question == question)
+    )
+    if session.scalar(answered) == checks_of(session, places.study)[0] and who.number in failed_annotators(session):
+        places.end(row, SCREENED_OUT)
+    elif not waiting(session, who, question) and not next_pair(session, who, question, places.study):
+        places.end(row, COMPLETE)
+
+
+def waiting(session: Session, who: AnnotatorRow, question: str) -> AssignmentRow | None:
+    """Find the first pair that an annotator was shown and has not judged."""
+    answered = select(AnswerRow.assignment).where(AnswerRow.question == question)
+    own = select(AssignmentRow).where(AssignmentRow.annotator == who.number, AssignmentRow.number.not_in(answered))
+    return session.scalars(own.order_by(AssignmentRow.place)).first()
 
 
 def is_not_own(who: AnnotatorRow) -> ColumnElement[bool]:
@@ -76,8 +128,8 @@ def assign(session: Session, who: AnnotatorRow, pair: PairRow) -> AssignmentRow:
     return row
 
 
-def assignment_of(session: Session, row: AssignmentRow) -> Assignment:
-    """Read the annotator's view of an assignment."""
+def assignment_of(session: Session, row: AssignmentRow, study: Study | None) -> Assignment:
+    """Read the annotator's view of an assignment, of a study if the annotator came for one."""
     pair = pair_of(session.get_one(PairRow, row.pair))
     sides = [pair.sides[side] for side in (row.left, 1 - row.left)]
     shown = [select(ConversationRow).where(ConversationRow.name == side.conversation) for side in sides]
@@ -87,6 +139,8 @@ def assignment_of(session: Session, row: AssignmentRow) -> Assignment:
     )
     who = session.get_one(AnnotatorRow, row.annotator)
     total = session.scalar(select(func.count()).select_from(PairRow).where(is_not_own(who))) or 0
+    if study:
+        total = min(total, study.each + sum(checks_of(session, study)))
     return Assignment(row.number, row.place, total, left, right)
 
 
@@ -109,7 +163,7 @@ def given_answer(session: Session, row: AssignmentRow, question: str) -> AnswerR
 
 
 def store_answer(
-    session: Session, row: AssignmentRow, side: int, reason: str, seconds: float | None, question: str
+    session: Session, row: AssignmentRow, side: int, reason: str, seconds: float | None, question: str, now: datetime
 ) -> None:
     """Store an answer to an assignment, in place of the one that it has.
 
@@ -122,20 +176,20 @@ def store_answer(
     """
     given = given_answer(session, row, question)
     if given is None:
-        given = AnswerRow(assignment=row.number, question=question)
+        given = AnswerRow(assignment=row.number, question=question, started=row.shown)
         session.add(given)
     elif (given.choice, given.reason) == (side, reason):
         return
     elif (last_place(session, row.annotator, question) or 0) > row.place:
         raise InputError(f"Pair {row.place} has its answer, and so has a later one; only the latest can be changed.")
     given.choice, given.reason, given.seconds = side, reason, seconds
-    given.answered = datetime.now(timezone.utc).isoformat()
+    given.answered = now.isoformat()
 
 
-def visit_of(session: Session, row: AssignmentRow, question: str) -> Visit:
+def visit_of(session: Session, row: AssignmentRow, question: str, study: Study | None) -> Visit:
     """Read an annotator's view of the place of an assignment, with the answer if there is one."""
     given, last = given_answer(session, row, question), last_place(session, row.annotator, question)
-    assignment = assignment_of(session, row)
+    assignment = assignment_of(session, row, study)
     if given is None:
         return Visit(assignment, "", "", last)
     return Visit(assignment, "left" if given.choice == row.left else "right", given.reason, last)

@@ -22,6 +22,7 @@ class ChatPlan:
         turns: how many messages of the person a chat needs before it may be finished.
         conversations: how many chats each person has.
         rate: what is rated: replies, whole or both.
+        problems: what may be ticked below a reply.
         seed: decides which model each person meets first.
     """
 
@@ -30,6 +31,7 @@ class ChatPlan:
     turns: int = 6
     conversations: int = 2
     rate: str = "both"
+    problems: Sequence[str] = ()
     seed: int = 0
 
     @property

@@ -14,9 +14,8 @@ message has a place in its chat, and there is one message at a place.
 import hashlib
 from collections.abc import Sequence
 from dataclasses import replace
-from datetime import datetime, timezone
 
-from sqlalchemy import select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from polyagents.errors import InputError
@@ -27,6 +26,7 @@ from polyagents.human_eval.storage.chat_plan import MOST, ChatPlan, ChatState
 from polyagents.human_eval.storage.chat_results import chats_by_model
 from polyagents.human_eval.storage.database_tables import AnnotatorRow, ChatRow, ConversationRow, MessageRow
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.study import COMPLETE
 
 RATINGS = range(LOWEST, HIGHEST + 1)  # of the whole
 
@@ -58,19 +58,30 @@ class ChatStore:
             return replace(chat_of(session, row), place=planned.index(row) + 1)
 
     def _begin(self, session: Session, who: AnnotatorRow, own: Sequence[ChatRow]) -> ChatRow:
-        """Begin a chat with the model that this person, and of several such that everybody, has talked to least."""
-        everybody = chats_by_model(session)
+        """Begin a chat; until something is said, another model may take its place."""
+        chats = sum(chats_by_model(session).values())
+        personas = self.plan.personas[chats % len(self.plan.personas)]
+        model = self._model(session, who, own)
+        row = ChatRow(annotator=who.number, place=len(own) + 1, model=model, personas=list(map(clean, personas)))
+        session.add(row)
+        session.flush()
+        return row
+
+    def _model(self, session: Session, who: AnnotatorRow, own: Sequence[ChatRow]) -> str:
+        """Choose the model that this person, and of several such that everybody, has talked to least.
+
+        A chat in which nobody has said anything does not count: its link was only opened.
+
+        Args:
+            own: the person's earlier chats.
+        """
+        everybody = chats_by_model(session, ChatRow.number.in_(select(MessageRow.chat)))
 
         def order(model: str) -> tuple[int, int, bytes]:
             drawn = hashlib.sha256(f"{self.plan.seed} {who.token} {len(own)} {model}".encode()).digest()
             return sum(row.model == model for row in own), everybody.get(model, 0), drawn
 
-        personas = self.plan.personas[sum(everybody.values()) % len(self.plan.personas)]
-        model = min(self.plan.models, key=order)
-        row = ChatRow(annotator=who.number, place=len(own) + 1, model=model, personas=list(map(clean, personas)))
-        session.add(row)
-        session.flush()
-        return row
+        return min(self.plan.models, key=order)
 
     def read(self, number: int) -> ChatState:
         """Read a chat that exists."""
@@ -88,7 +99,8 @@ class ChatStore:
                 may, or the place is not the next or has another message. Nothing is stored then.
         """
         with self.database.atomic_write() as session:
-            row = own_chat(session, token, number)
+            who = self.store.worker(session, token)
+            row = own_chat(session, who, number)
             said, text = messages_of(session, row), clean(text)
             if place % 2 == 0 and place < len(said) and said[place].text == text:
                 return
@@ -97,6 +109,9 @@ class ChatStore:
                 raise InputError("This conversation has continued, maybe in another window; reload the page to see it.")
             if place >= 2 * MOST:
                 raise InputError(f"A conversation has at most {MOST} messages of yours; finish this one.")
+            if not said:  # others may have begun to talk since the link was opened
+                earlier = select(ChatRow).where(ChatRow.annotator == who.number, ChatRow.place < row.place)
+                row.model = self._model(session, who, session.scalars(earlier).all())
             session.add(MessageRow(chat=row.number, place=place, text=text))
 
     def reply(self, number: int, place: int, text: str) -> None:
@@ -108,8 +123,12 @@ class ChatStore:
 
     # ---- rating ----------------------------------------------------------------------------------------------------
 
-    def rate(self, token: str, number: int, place: int, good: bool) -> None:
+    def rate(self, token: str, number: int, place: int, good: bool | None, problems: Sequence[str] = ()) -> None:
         """Store a person's rating of a reply; it may be changed until the chat is finished.
+
+        Args:
+            good: None if the person only says what is wrong with it.
+            problems: some of the plan's.
 
         Raises:
             InputError: the link is not known, the chat is not the person's or has ended, or has no reply there, or the
@@ -118,14 +137,14 @@ class ChatStore:
         if not self.plan.rates_replies:
             raise InputError("Single replies are not rated here; rate the whole conversation at its end.")
         with self.database.atomic_write() as session:
-            row = own_chat(session, token, number)
+            row = own_chat(session, self.store.worker(session, token), number)
             at = select(MessageRow).where(MessageRow.chat == row.number, MessageRow.place == place)
             message = session.scalars(at).first() if place % 2 else None
             if message is None:
                 raise InputError(f"There is no reply {place} in this conversation; reload the page.")
-            if message.good != good:
+            if (message.good, message.problems or []) != (good, [*problems]):
                 check_open(row)
-                message.good = good
+                message.good, message.problems = good, [*problems]
 
     def finish(self, token: str, number: int, rating: int | None) -> None:
         """End a chat; it becomes a stored conversation.
@@ -142,7 +161,8 @@ class ChatStore:
         elif rating not in RATINGS:
             raise InputError("The conversation has no rating yet; choose one of 1 to 5, then finish.")
         with self.database.atomic_write() as session:
-            row = own_chat(session, token, number)
+            who = self.store.worker(session, token)
+            row = own_chat(session, who, number)
             if row.ended is not None and row.rating == rating:
                 return
             check_open(row)
@@ -160,15 +180,21 @@ class ChatStore:
                 session.add(queries.conversation_row(conversation))
                 session.flush()
             row.rating, row.conversation = rating, conversation.name
-            row.ended = datetime.now(timezone.utc).isoformat()
+            row.ended = self.store.clock().isoformat()
+            if (places := self.store.places) and (person := places.row(session, who)):
+                session.flush()
+                finished = select(func.count(ChatRow.ended)).where(
+                    ChatRow.annotator == who.number, ChatRow.model.in_(self.plan.models)
+                )
+                if (session.scalar(finished) or 0) >= self.plan.conversations:
+                    places.end(person, COMPLETE)
 
 
 # ---- rows and records ----------------------------------------------------------------------------------------------
 
 
-def own_chat(session: Session, token: str, number: int) -> ChatRow:
+def own_chat(session: Session, who: AnnotatorRow, number: int) -> ChatRow:
     """Find a person's own chat."""
-    who = queries.annotator_row(session, token)
     row = session.get(ChatRow, number) if 0 < number <= queries.LARGEST else None
     if row is None or row.annotator != who.number:
         raise InputError(f"Conversation {number} is not yours; open your link again.")

@@ -1,11 +1,12 @@
 """One way to write to SQLite and PostgreSQL: one writer at a time."""
 
+import contextlib
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url, select, text
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, select, text
 from sqlalchemy.dialects import sqlite as sqlite_dialect
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidRequestError
 from sqlalchemy.orm import DeclarativeBase, Session
@@ -50,6 +51,7 @@ class Database:
             with self.writer.begin() as connection:
                 lock(connection)
                 tables.metadata.create_all(connection)
+                add_columns(connection, tables)
                 if is_sqlite(place) and (wrong := orphans(connection, tables)):
                     raise InputError(f"--database {self.name} cannot be used ({wrong}); {POSSIBLE}.")
         except DBAPIError as error:
@@ -99,6 +101,12 @@ class Database:
                 f"The database {self.name} failed ({first_line(cause)}); stored data are kept."
             ) from error
 
+    def checkpoint(self) -> None:
+        """Move what SQLite has in its log into its file, so that what was removed is not left in the log."""
+        if self.writer.dialect.name == "sqlite":
+            with self.faults(), contextlib.closing(self.writer.raw_connection()) as connection:
+                connection.cursor().execute("PRAGMA wal_checkpoint(TRUNCATE)")
+
     def close(self) -> None:
         """Close all connections."""
         self.writer.dispose()
@@ -127,14 +135,25 @@ def is_sqlite(url: URL) -> bool:
 
 
 def columns_of(tables: type[DeclarativeBase]) -> dict[str, set[Column]]:
-    """Return SQLite's description of the columns of each table."""
+    """Return SQLite's description of the columns of each table, without those that `add_columns` adds."""
     return {
         table.name: {
             (column.name, column.type.compile(SQLITE), int(not column.nullable), int(column.primary_key))
             for column in table.columns
+            if not column.info.get("added")
         }
         for table in tables.metadata.sorted_tables
     }
+
+
+def add_columns(connection: Connection, tables: type[DeclarativeBase]) -> None:
+    """Add the columns that an earlier version has not made; what they hold is unknown for its rows."""
+    for table in tables.metadata.sorted_tables:
+        there = {column["name"] for column in inspect(connection).get_columns(table.name)}
+        for column in table.columns:
+            if column.info.get("added") and column.name not in there:
+                kind = column.type.compile(connection.dialect)
+                connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}")
 
 
 def orphans(connection: Connection, tables: type[DeclarativeBase]) -> str | None:
@@ -158,6 +177,7 @@ def sqlite(url: URL) -> Engine:
     def connect(connection: Any, _: Any) -> None:
         connection.execute("PRAGMA journal_mode = WAL")  # readers do not wait for writers
         connection.execute("PRAGMA foreign_keys = ON")
+        connection.execute("PRAGMA secure_delete = ON")  # who is forgotten is not in the file either
 
     @event.listens_for(engine, "begin")
     def begin(connection: Connection) -> None:

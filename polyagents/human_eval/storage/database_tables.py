@@ -63,6 +63,7 @@ RATING = {"holds": lambda value: LOWEST <= value <= HIGHEST}
 DURATION = {"holds": lambda value: 0 <= value < math.inf}
 MOMENT = {"holds": is_date}
 COUNTED = {"holds": lambda value: value >= 0}
+ADDED = {"added": True}  # since 0.1.0, whose databases get the column when they are opened
 
 
 class ConversationRow(Base):
@@ -99,6 +100,42 @@ class AnnotatorRow(Base):
     token: Mapped[str] = mapped_column(unique=True)
 
 
+class ParticipantRow(Base):
+    """A person whom a platform has sent: the identifiers, apart from all that the person did.
+
+    A place of the study is this person's until `until`, and for good once the stage is `complete`.
+    """
+
+    __tablename__ = "participants"
+    __table_args__ = (UniqueConstraint("study", "person"), UniqueConstraint("study", "session"))
+    number: Mapped[int] = mapped_column(primary_key=True)
+    annotator: Mapped[int] = mapped_column(ForeignKey("annotators.number"), unique=True)
+    study: Mapped[str]  # this, the person and the session (the submission) are the platform's names
+    person: Mapped[str | None]  # None once it is forgotten; also the session
+    session: Mapped[str | None]
+    back: Mapped[str]  # the address that the submission is sent to in the end; "" if it is the platform's usual one
+    stage: Mapped[str]  # one of study.STAGES, or how it ended
+    arrived: Mapped[str] = mapped_column(info=MOMENT)
+    until: Mapped[str] = mapped_column(info=MOMENT)  # UTC, ISO 8601
+    consent: Mapped[str | None]  # the text that was agreed to
+    consented: Mapped[str | None] = mapped_column(info=MOMENT)
+    ended: Mapped[str | None] = mapped_column(info=MOMENT)
+
+
+class PaymentRow(Base):
+    """Something that a platform is told once; the row is there before it is sent."""
+
+    __tablename__ = "payments"
+    number: Mapped[int] = mapped_column(primary_key=True)
+    key: Mapped[str] = mapped_column(unique=True)  # what must not happen twice; it names nobody
+    participant: Mapped[int | None] = mapped_column(ForeignKey("participants.number"))
+    kind: Mapped[str]  # create, approve, reject or bonus
+    amount: Mapped[int | None] = mapped_column(info=COUNTED)  # cents
+    platform_id: Mapped[str | None]  # the platform's name of what was made
+    sent: Mapped[str] = mapped_column(info=MOMENT)
+    done: Mapped[str | None] = mapped_column(info=MOMENT)  # when the platform confirmed it; None: that is not known
+
+
 class OrganiserRow(Base):
     """The secret part of the organiser's link; a single row."""
 
@@ -117,6 +154,7 @@ class AssignmentRow(Base):
     pair: Mapped[int] = mapped_column(ForeignKey("pairs.number"), index=True)
     left: Mapped[int] = mapped_column(info=SIDE)
     place: Mapped[int] = mapped_column(info=COUNTED)  # 1 for the annotator's first
+    shown: Mapped[str | None] = mapped_column(info=MOMENT | ADDED)  # when, for the question that is asked now
 
 
 class AnswerRow(Base):
@@ -131,6 +169,7 @@ class AnswerRow(Base):
     reason: Mapped[str]
     seconds: Mapped[float | None] = mapped_column(info=DURATION)
     answered: Mapped[str] = mapped_column(info=MOMENT)  # when: UTC, ISO 8601
+    started: Mapped[str | None] = mapped_column(info=MOMENT | ADDED)  # when the pair was shown
 
 
 class ChatRow(Base):
@@ -158,6 +197,7 @@ class MessageRow(Base):
     place: Mapped[int] = mapped_column(info=COUNTED)  # 0 for the first
     text: Mapped[str]
     good: Mapped[bool | None]  # of a reply: what the person said of it
+    problems: Mapped[list[str] | None] = mapped_column(info=ADDED)  # of a reply: what the person found wrong
 
 
 @functools.cache

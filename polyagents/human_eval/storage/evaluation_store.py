@@ -14,11 +14,12 @@ in the middle of one leaves nothing behind. Any number of threads and processes 
 """
 
 import math
-import secrets
 from collections.abc import Iterable
+from datetime import datetime, timezone
 from typing import Literal
 
-from sqlalchemy import select
+from sqlalchemy import func, select
+from sqlalchemy.orm import Session
 
 from polyagents.errors import InputError
 from polyagents.human_eval.conversations import clean
@@ -34,25 +35,33 @@ from polyagents.human_eval.storage.database_tables import (
     OrganiserRow,
     PairRow,
 )
-from polyagents.human_eval.storage.views import Assignment, InvitedAnnotator, Progress, Visit
+from polyagents.human_eval.storage.places import Clock, Places, StudyPlaces
+from polyagents.human_eval.storage.views import Assignment, InvitedAnnotator, Participant, Progress, Visit
+from polyagents.human_eval.study import Study
 
 LONGEST = 200  # characters of a name; PostgreSQL keeps unique ones up to some 2,000 bytes
 
 
 class EvaluationStore:
-    """All data of an evaluation of pairs, in one database."""
+    """All data of an evaluation of pairs, in one database.
 
-    def __init__(self, url: str):
+    Attributes:
+        places: of the study that people come for; None if all are invited.
+    """
+
+    def __init__(self, url: str, study: Study | None = None, clock: Clock = lambda: datetime.now(timezone.utc)):
         """Open a store; make its tables if they are missing.
 
         Args:
             url: the file of an SQLite database, or `postgresql://USER:PASSWORD@HOST/NAME`.
+            study: None if all who take part are invited.
 
         Raises:
             InputError: it cannot be opened.
         """
         self.database = Database(url, Base)
-        self.name = self.database.name
+        self.name, self.clock = self.database.name, clock
+        self.places = StudyPlaces(study, clock) if study else None
 
     def close(self) -> None:
         """Close all connections to the database."""
@@ -118,7 +127,7 @@ class EvaluationStore:
             rows = {row.name: row for row in session.scalars(select(AnnotatorRow))}
             for name in wanted:
                 if name not in rows:
-                    rows[name] = AnnotatorRow(name=name, token=new_token())
+                    rows[name] = AnnotatorRow(name=name, token=queries.new_token())
                     session.add(rows[name])
                     session.flush()  # one by one, so that they stay in order
             return [InvitedAnnotator(name, rows[name].token) for name in wanted]
@@ -137,9 +146,64 @@ class EvaluationStore:
         with self.database.atomic_write() as session:
             row = session.scalars(select(OrganiserRow)).first()
             if row is None:
-                row = OrganiserRow(token=new_token())
+                row = OrganiserRow(token=queries.new_token())
                 session.add(row)
             return row.token
+
+    # ---- who comes for a study -------------------------------------------------------------------------------------
+
+    def arrive(self, person: str, submission: str, back: str = "", renew: bool = False) -> str:
+        """Return the token of a person whom a platform sends (`StudyPlaces.arrive`); only for a store with a study."""
+        with self.database.atomic_write() as session:
+            return self._study_places().arrive(session, person, submission, back, renew)
+
+    def participant(self, token: str) -> Participant | None:
+        """Return how far a person is, who gets a new place if the old one was offered again; None for the invited.
+
+        Raises:
+            NoPlace: there is no other place.
+            InputError: the link is not known.
+        """
+        with self.database.atomic_write() as session:
+            who = queries.annotator_row(session, token)
+            row = self.places.row(session, who) if self.places else None
+            if row is None or self.places is None:
+                return None
+            self.places.resume(session, row)
+            return Participant(self.places.stage(row), row.session or "", row.back)
+
+    def advance(self, token: str, stage: str, accepted: bool) -> None:
+        """Store that a person has done a stage before the work (`StudyPlaces.advance`).
+
+        Raises:
+            NoPlace: the person's place is taken.
+            InputError: the link is not known, or the person came for no study.
+        """
+        with self.database.atomic_write() as session:
+            places = self._study_places()
+            row = places.row(session, queries.annotator_row(session, token))
+            if row is None:
+                raise InputError("There is nothing to agree to here; open your link again.")
+            places.advance(session, row, stage, accepted)
+
+    def places_taken(self) -> Places | None:
+        """Count the study's places; None without a study."""
+        with self.database.reading() as session:
+            return self.places.count(session) if self.places else None
+
+    def worker(self, session: Session, token: str) -> AnnotatorRow:
+        """Find the annotator of a link who stores something now; see `StudyPlaces.worker`."""
+        return self.places.worker(session, token) if self.places else queries.annotator_row(session, token)
+
+    def _study_places(self) -> StudyPlaces:
+        """Return the study's places, which must be there."""
+        if self.places is None:
+            raise InputError("Nobody is recruited here; open the link that you got.")
+        return self.places
+
+    def _study_of(self, session: Session, who: AnnotatorRow) -> Study | None:
+        """Return the study that an annotator came for; None for the invited."""
+        return self.places.study if self.places and self.places.row(session, who) else None
 
     # ---- judging ---------------------------------------------------------------------------------------------------
 
@@ -157,17 +221,16 @@ class EvaluationStore:
         """
         with self.database.atomic_write() as session:
             who = queries.annotator_row(session, token)
-            answered = select(AnswerRow.assignment).where(AnswerRow.question == question)
-            waiting = select(AssignmentRow).where(
-                AssignmentRow.annotator == who.number, AssignmentRow.number.not_in(answered)
-            )
-            row = session.scalars(waiting.order_by(AssignmentRow.place)).first()
+            study, row = self._study_of(session, who), assignments.waiting(session, who, question)
             if row is None:
-                pair = assignments.next_pair(session, who, question)
+                pair = assignments.next_pair(session, who, question, study)
                 if pair is None:
                     return None
                 row = assignments.assign(session, who, pair)
-            return assignments.assignment_of(session, row)
+            answered = session.scalar(select(func.max(AnswerRow.answered)).where(AnswerRow.assignment == row.number))
+            if row.shown is None or (answered and answered >= row.shown):  # now for another question
+                row.shown = self.clock().isoformat()
+            return assignments.assignment_of(session, row, study)
 
     def answer(
         self,
@@ -194,9 +257,13 @@ class EvaluationStore:
         if seconds is not None and not (math.isfinite(seconds) and seconds >= 0):
             raise InputError(f"{seconds!r} seconds is not a time; give 0 or more, or none.")
         with self.database.atomic_write() as session:
-            row = assignments.assignment_row(session, queries.annotator_row(session, token), assignment)
+            who = self.worker(session, token)
+            row = assignments.assignment_row(session, who, assignment)
             side = row.left if choice == "left" else 1 - row.left
-            assignments.store_answer(session, row, side, clean(reason), seconds, clean(question))
+            assignments.store_answer(session, row, side, clean(reason), seconds, clean(question), self.clock())
+            if self.places:
+                session.flush()
+                assignments.settle(session, who, clean(question), self.places)
 
     def visit(self, token: str, place: int, question: str = DEFAULT_QUESTION) -> Visit | None:
         """Return an annotator's view of a place (1 for the first pair); None if nothing was shown yet.
@@ -208,7 +275,7 @@ class EvaluationStore:
             who = queries.annotator_row(session, token)
             at = select(AssignmentRow).where(AssignmentRow.annotator == who.number, AssignmentRow.place == place)
             row = session.scalars(at).first()
-            return None if row is None else assignments.visit_of(session, row, question)
+            return None if row is None else assignments.visit_of(session, row, question, self._study_of(session, who))
 
     def latest(self, token: str, question: str = DEFAULT_QUESTION) -> int | None:
         """Return the place of an annotator's latest answer; None before the first.
@@ -234,8 +301,3 @@ class EvaluationStore:
         """
         with self.database.reading() as session:
             return judgement_results.progress(session, question)
-
-
-def new_token() -> str:
-    """Draw the secret part of a link: 128 bits."""
-    return secrets.token_urlsafe(16)

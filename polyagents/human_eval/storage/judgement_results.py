@@ -16,6 +16,7 @@ from polyagents.human_eval.storage.queries import (
     failed_annotators,
     models_by_conversation,
     pair_models,
+    words_by_conversation,
 )
 from polyagents.human_eval.storage.views import AnnotatorProgress, Progress
 
@@ -38,7 +39,7 @@ def every_answer(session: Session) -> Iterator[JoinedAnswer]:
 def judgements(session: Session) -> list[Judgement]:
     """Return all answers about pairs that are not checks, in the order in which they were first given."""
     failed, models = failed_annotators(session), models_by_conversation(session)
-    found = []
+    found, words = [], words_by_conversation(session)
     for answer, assignment, annotator, pair in every_answer(session):
         if pair.right is None:
             both = pair_models(pair, models)
@@ -52,6 +53,9 @@ def judgements(session: Session) -> list[Judgement]:
                     reason=answer.reason,
                     seconds=answer.seconds,
                     passed=assignment.annotator not in failed,
+                    started=answer.started or "",
+                    ended=answer.answered,
+                    words=words[pair.conversation_0] + words[pair.conversation_1],
                 )
             )
     return found

@@ -3,6 +3,7 @@
 Every function works within the transaction of the session that it is given.
 """
 
+import secrets
 from collections.abc import Iterable, Mapping
 
 from sqlalchemy import case, func, select
@@ -80,7 +81,7 @@ def messages_by_chat(rows: Iterable[MessageRow]) -> dict[int, list[ChatMessage]]
         said = found.setdefault(row.chat, [])
         if row.place != len(said):
             raise ValueError(f"row {row.number} of messages has the place {row.place}, and {len(said)} come before it")
-        said.append(ChatMessage(row.text, row.good))
+        said.append(ChatMessage(row.text, row.good, tuple(row.problems or ())))
     return found
 
 
@@ -91,6 +92,12 @@ def models_by_conversation(session: Session) -> SpeakerModels:
     """Return who spoke in every conversation."""
     rows = session.scalars(select(ConversationRow).options(load_only(ConversationRow.name, ConversationRow.models)))
     return {row.name: row.models for row in rows}
+
+
+def words_by_conversation(session: Session) -> Mapping[str, int]:
+    """Return how many words every conversation has."""
+    rows = session.scalars(select(ConversationRow).options(load_only(ConversationRow.name, ConversationRow.turns)))
+    return {row.name: sum(len(text.split()) for _, text in row.turns) for row in rows}
 
 
 def pair_models(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
@@ -118,6 +125,11 @@ def annotator_row(session: Session, token: str) -> AnnotatorRow:
     if row is None:
         raise InputError("This link is not known here; ask for a new one where you got it.")
     return row
+
+
+def new_token() -> str:
+    """Draw the secret part of a link: 128 bits."""
+    return secrets.token_urlsafe(16)
 
 
 def failed_annotators(session: Session) -> set[int]:

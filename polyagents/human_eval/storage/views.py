@@ -20,6 +20,21 @@ class InvitedAnnotator:
 
 
 @dataclass(frozen=True)
+class Participant:
+    """How far a person is whom a platform has sent.
+
+    Attributes:
+        stage: one of study.STAGES, or how it ended.
+        session: the platform's name of the submission; "" once it is forgotten.
+        back: the address that the submission is sent to; "" if it is the platform's usual one.
+    """
+
+    stage: str
+    session: str
+    back: str
+
+
+@dataclass(frozen=True)
 class ShownSide:
     """One side of a pair as an annotator sees it.
 

@@ -13,44 +13,68 @@ from polyagents.human_eval.web.blind import halves
 from polyagents.human_eval.web.forms import REASON, read_answer, whole
 from polyagents.human_eval.web.questions import AnnotationQuestion
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
+from polyagents.human_eval.web.study_pages import StudyPages, Verify
+from polyagents.human_eval.web.texts import Texts
 
 
-def create_app(store: EvaluationStore, question: AnnotationQuestion, organiser: str) -> ASGIApp:
+def create_app(
+    store: EvaluationStore,
+    question: AnnotationQuestion,
+    organiser: str,
+    texts: Texts | None = None,
+    verify: Verify | None = None,
+) -> ASGIApp:
     """Make an ASGI application that asks one question about the pairs of a store."""
-    pages = AnnotationPages(store, question, organiser)
+    pages = AnnotationPages(store, question, organiser, verify)
     return application(
         [
+            *pages.study.routes,
             Route(ANNOTATE_PATH + "{token}", pages.next),
             Route(ANNOTATE_PATH + "{token}", pages.answer, methods=["POST"]),
             Route(ANNOTATE_PATH + "{token}/{place}", pages.pair),
             Route(PROGRESS_PATH + "{token}", pages.progress),
-        ]
+        ],
+        texts,
+        pages.study.headers,
     )
 
 
 class AnnotationPages:
     """All pages of one evaluation."""
 
-    def __init__(self, store: EvaluationStore, question: AnnotationQuestion, organiser: str):
+    def __init__(self, store: EvaluationStore, question: AnnotationQuestion, organiser: str, verify: Verify | None):
         self.store, self.question, self.organiser = store, question, organiser
+        self.study = StudyPages(store, verify)
 
     def next(self, request: Request) -> Response:
         """Answer an annotator's link: redirect to the next pair, or thank."""
         token = known_token(self.store, request)
+        if instead := self.study.due(request, token):
+            return instead
         assignment = self.store.next_assignment(token, self.question.text)
         if assignment is None:
-            return page("thanks.html", link=ANNOTATE_PATH + token, last=self.store.latest(token, self.question.text))
+            return page(
+                request,
+                "end.html",
+                heading="Thank you!",
+                sentence="You have judged all pairs. Every answer is stored; you may close this page.",
+                link=ANNOTATE_PATH + token,
+                last=self.store.latest(token, self.question.text),
+            )
         return RedirectResponse(f"{ANNOTATE_PATH}{token}/{assignment.place}", 303)
 
     def pair(self, request: Request) -> Response:
         """Show a pair, to be judged, or with the latest answer, to be changed."""
         token, place = known_token(self.store, request), whole(request.path_params["place"])
+        if instead := self.study.due(request, token):
+            return instead
         found = self.store.visit(token, place, self.question.text)
         if found is None:
             raise HTTPException(404, f"Pair {place} has not been shown to you yet; continue where you are.")
         if found.closed:
             raise HTTPException(409, f"Pair {place} has its answer; only your latest answer can be changed.")
         return page(
+            request,
             "pair.html",
             link=ANNOTATE_PATH + token,
             question=self.question.text,
@@ -78,7 +102,9 @@ class AnnotationPages:
         """Show the organiser's page."""
         check_organiser(request, self.organiser)
         return page(
+            request,
             "progress.html",
+            places=self.store.places_taken(),
             question=self.question.text,
             progress=self.store.progress(self.question.text),
             links=ANNOTATE_PATH,

@@ -17,27 +17,35 @@ from polyagents.human_eval.statistics.ratings import ratings
 from polyagents.human_eval.storage.chat_plan import MOST, ChatState
 from polyagents.human_eval.storage.chat_results import open_chats, people, rated_chats
 from polyagents.human_eval.storage.chat_store import RATINGS, ChatStore
-from polyagents.human_eval.web.forms import read_fields, whole
+from polyagents.human_eval.web.forms import FIELDS, read_fields, whole
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
+from polyagents.human_eval.web.study_pages import StudyPages, Verify
+from polyagents.human_eval.web.texts import Texts
 from polyagents.serving.guard import Refused
 from polyagents.serving.limits import WAITING
 from polyagents.serving.worker_thread import WorkerThread, contained
 
+GOOD = {"good": True, "bad": False, "": None}
 LONGEST = 2_000  # characters of a message
 BUSY = "Too many people wait for replies. Your message is kept: open this page again in a while."
 
 
-def create_app(chats: ChatStore, models: ChatModels, organiser: str) -> ASGIApp:
+def create_app(
+    chats: ChatStore, models: ChatModels, organiser: str, texts: Texts | None = None, verify: Verify | None = None
+) -> ASGIApp:
     """Make an ASGI application for the chats of a plan."""
-    pages = ChatPages(chats, models, organiser)
+    pages = ChatPages(chats, models, organiser, verify)
     return application(
         [
+            *pages.study.routes,
             Route(ANNOTATE_PATH + "{token}", pages.show),
             Route(ANNOTATE_PATH + "{token}/say", pages.say, methods=["POST"]),
             Route(ANNOTATE_PATH + "{token}/rate", pages.rate, methods=["POST"]),
             Route(ANNOTATE_PATH + "{token}/finish", pages.finish, methods=["POST"]),
             Route(PROGRESS_PATH + "{token}", pages.progress),
-        ]
+        ],
+        texts,
+        pages.study.headers,
     )
 
 
@@ -48,21 +56,26 @@ class ChatPages:
         under_way: chat -> its next reply, for which all windows of the chat wait; so a chat waits in line once.
     """
 
-    def __init__(self, chats: ChatStore, models: ChatModels, organiser: str):
+    def __init__(self, chats: ChatStore, models: ChatModels, organiser: str, verify: Verify | None = None):
         self.chats, self.models, self.organiser = chats, models, organiser
+        self.study = StudyPages(chats.store, verify)
         self.thread = WorkerThread("models")
         self.under_way: dict[int, asyncio.Future[ChatState]] = {}
 
     async def show(self, request: Request) -> Response:
         """Answer a person's link with the chat as it stands, or thanks; a message without a reply gets one first."""
         token = await run_in_threadpool(known_token, self.chats.store, request)
+        if instead := await run_in_threadpool(self.study.due, request, token):
+            return instead
         chat = await run_in_threadpool(self.chats.current, token)
         if chat is None:
-            return page("chat_thanks.html")
+            sentence = "All your conversations are done. Everything is stored; you may close this page."
+            return page(request, "end.html", heading="Thank you!", sentence=sentence)
         if chat.waits:
             chat = await self.reply_to(chat)
         plan = self.chats.plan
         return page(  # the template gets no record that contains the model
+            request,
             "chat.html",
             link=ANNOTATE_PATH + token,
             number=chat.number,
@@ -73,6 +86,7 @@ class ChatPages:
             left=plan.turns - chat.replies,
             full=chat.replies >= MOST,
             rates_replies=plan.rates_replies,
+            problems=plan.problems,
             ratings=RATINGS if plan.rates_whole else (),
             longest=LONGEST,
         )
@@ -126,11 +140,14 @@ class ChatPages:
     async def rate(self, request: Request) -> Response:
         """Store a person's rating of a reply."""
         token = await run_in_threadpool(known_token, self.chats.store, request)
-        fields = await read_fields(request)
-        if fields.get("rating") not in ("good", "bad"):
+        offered = self.chats.plan.problems
+        fields = await read_fields(request, FIELDS + len(offered))
+        rating = fields.get("rating") or fields.get("kept", "")  # a tick is sent with the rating that there is
+        if rating not in ("good", "bad") and not (offered and rating == ""):
             raise InputError("A reply can be rated good or bad; go back and choose one.")
-        number, place, good = whole(fields.get("chat", "")), whole(fields.get("place", "")), fields["rating"] == "good"
-        await run_in_threadpool(self.chats.rate, token, number, place, good)
+        number, place, good = whole(fields.get("chat", "")), whole(fields.get("place", "")), GOOD[rating]
+        problems = [label for tick, label in enumerate(offered) if f"problem{tick}" in fields]
+        await run_in_threadpool(self.chats.rate, token, number, place, good, problems)
         return RedirectResponse(f"{ANNOTATE_PATH}{token}#reply-{place}", 303)
 
     async def finish(self, request: Request) -> Response:
@@ -147,7 +164,9 @@ class ChatPages:
         store = self.chats.store
         waiting, rated = open_chats(store), {one.model: one for one in ratings(rated_chats(store))}
         return page(
+            request,
             "chat_progress.html",
+            places=store.places_taken(),
             models=[
                 (model, rated.get(model), waiting.get(model, 0))
                 for model in sorted({*rated, *waiting, *self.chats.plan.models})

@@ -31,8 +31,8 @@ class SubmittedAnswer:
     seconds: float | None
 
 
-async def read_fields(request: Request) -> dict[str, str]:
-    """Read the form of a request, whatever is in it.
+async def read_fields(request: Request, most: int = FIELDS) -> dict[str, str]:
+    """Read the form of a request, whatever is in it, with so many fields at most.
 
     Raises:
         Refused: it is larger than it may be, and was not read; or no form.
@@ -42,9 +42,9 @@ async def read_fields(request: Request) -> dict[str, str]:
         raise Refused(415, f"This must come as a form ({KIND}); send it with the page.")
     content = (await body(request.scope, request.receive)).decode("utf-8", "replace")
     try:
-        return dict(parse_qsl(content, keep_blank_values=True, errors="replace", max_num_fields=FIELDS))
+        return dict(parse_qsl(content, keep_blank_values=True, errors="replace", max_num_fields=most))
     except ValueError as error:
-        raise InputError(f"The form has more than {FIELDS} fields; send it with the page.") from error
+        raise InputError(f"The form has more than {most} fields; send it with the page.") from error
 
 
 async def read_answer(request: Request) -> SubmittedAnswer:

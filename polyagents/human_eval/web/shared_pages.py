@@ -6,7 +6,7 @@ page names it to another site, and nothing is cached.
 
 import hmac
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,7 @@ from jinja2 import Environment, FileSystemLoader, select_autoescape
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, Response
+from starlette.responses import HTMLResponse, RedirectResponse, Response
 from starlette.routing import BaseRoute, Mount
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
@@ -25,6 +25,8 @@ from polyagents.errors import InputError
 from polyagents.human_eval.records import ANNOTATE_PATH
 from polyagents.human_eval.storage.database import StorageFault
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.storage.places import NoPlace, NotNow
+from polyagents.human_eval.web.texts import Texts, read_texts
 from polyagents.serving import guard
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, Rate
 
@@ -40,8 +42,14 @@ POLICY = "Content-Security-Policy"
 HEADERS = guard.HEADERS | {POLICY: guard.HEADERS[POLICY].replace("form-action 'none'", "form-action 'self'")}
 
 
-def application(routes: Sequence[BaseRoute]) -> ASGIApp:
-    """Make an ASGI application with these pages, whose errors are pages, too."""
+def application(
+    routes: Sequence[BaseRoute], texts: Texts | None = None, headers: Mapping[str, str] = HEADERS
+) -> ASGIApp:
+    """Make an ASGI application with these pages, whose errors are pages, too.
+
+    Args:
+        texts: of the pages; None for English.
+    """
     app = Starlette(
         routes=[
             *routes,
@@ -51,6 +59,8 @@ def application(routes: Sequence[BaseRoute]) -> ASGIApp:
             HTTPException: lambda request, error: sorry(request, error.status_code, error.detail, error.headers),
             guard.Refused: lambda request, error: sorry(request, error.status, error.sentence, error.headers),
             InputError: lambda request, error: sorry(request, 422, str(error)),
+            NoPlace: lambda request, error: sorry(request, 409, str(error)),
+            NotNow: lambda request, _: RedirectResponse(request.state.link, 303),
             StorageFault: failed,
             Exception: lambda request, _: sorry(request, 500, FAILED),  # raised again once answered; uvicorn logs it
         },
@@ -58,7 +68,8 @@ def application(routes: Sequence[BaseRoute]) -> ASGIApp:
     app.router.redirect_slashes = False
     # People are distinguished by their links, not by addresses: behind a proxy, all have the same address.
     app.state.of_people, app.state.of_strangers = Rate(REQUESTS_PER_MINUTE), Rate(REQUESTS_PER_MINUTE)
-    return with_headers(app)
+    app.state.texts = texts or read_texts()
+    return with_headers(app, app.state.texts, headers)
 
 
 def known_token(store: EvaluationStore, request: Request) -> str:
@@ -106,16 +117,21 @@ def failed(request: Request, error: Exception) -> Response:
     return sorry(request, 503, FAILED, {"Retry-After": "10"})
 
 
-def page(template: str, status: int = 200, headers: Any = None, **values: Any) -> Response:
+def page(request: Request, template: str, status: int = 200, headers: Any = None, **values: Any) -> Response:
+    """Render a page of a template, in the application's language."""
+    return rendered(request.app.state.texts, template, status, headers, **values)
+
+
+def rendered(texts: Texts, template: str, status: int, headers: Any = None, **values: Any) -> Response:
     """Render a page of a template."""
-    return HTMLResponse(PAGES.get_template(template).render(values), status, headers)
+    return HTMLResponse(PAGES.get_template(template).render(values, say=texts, lang=texts.lang), status, headers)
 
 
 def sorry(request: Request, status: int, sentence: str, headers: Any = None) -> Response:
     """Render a page with one sentence about the fault, and a link back."""
     sentences = {"Not Found": "There is no such page.", "Method Not Allowed": "This page accepts no such request."}
     link = getattr(request.state, "link", None)
-    return page("sorry.html", status, headers, sentence=sentences.get(sentence, sentence), link=link)
+    return page(request, "sorry.html", status, headers, sentence=sentences.get(sentence, sentence), link=link)
 
 
 def ago(moment: str | None) -> str:
@@ -126,14 +142,15 @@ def ago(moment: str | None) -> str:
     return f"{duration(max(passed.total_seconds(), 0))} ago"
 
 
-def with_headers(app: ASGIApp) -> ASGIApp:
-    """Wrap an application: add HEADERS to its responses, and answer if the server ends before it does."""
-    ended = page("sorry.html", 503, sentence="The server is ending; open your link again when it is back.", link=None)
+def with_headers(app: ASGIApp, texts: Texts, headers: Mapping[str, str]) -> ASGIApp:
+    """Wrap an application: add headers to its responses, and answer if the server ends before it does."""
+    sentence = "The server is ending; open your link again when it is back."
+    ended = rendered(texts, "sorry.html", 503, sentence=sentence, link=None)
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
             await app(scope, receive, send)
             return
-        await guard.answer_or(ended, app, scope, receive, guard.adding_headers(send, HEADERS))
+        await guard.answer_or(ended, app, scope, receive, guard.adding_headers(send, headers))
 
     return wrapped

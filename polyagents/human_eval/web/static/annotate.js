@@ -4,6 +4,8 @@
 
 const PATIENCE = 20000; // milliseconds of waiting for a server that does not answer
 const form = document.getElementById("answer");
+const texts = JSON.parse(form.dataset.texts); // English -> the language of the page
+const said = (text, value) => (texts[text] || text).replace(/\{0?\}/, value);
 const { assignment, seconds, choice, reason } = form.elements;
 const send = document.getElementById("send");
 const stage = document.getElementById("stage");
@@ -29,7 +31,7 @@ function save() {
   try {
     localStorage.setItem(key, kept);
   } catch {
-    say("This browser cannot store drafts (storage is full or switched off): send before you leave the page.");
+    say(said("This browser cannot store drafts (storage is full or switched off): send before you leave the page."));
   }
 }
 
@@ -52,14 +54,14 @@ async function submit(happening) {
   sending = send.disabled = true;
   save();
   seconds.value = elapsed().toFixed(1);
-  say("Sending …");
+  say(said("Sending …"));
   try {
     await stored(new URLSearchParams(new FormData(form)));
     forget();
     location.assign(form.getAttribute("action"));
   } catch (error) {
     say(error.message, true);
-    send.textContent = "Send again";
+    send.textContent = said("Send again");
     sending = send.disabled = false;
   }
 }
@@ -71,11 +73,11 @@ async function stored(body) {
     const signal = AbortSignal.timeout(PATIENCE);
     response = await fetch(form.getAttribute("action"), { method: "POST", body, redirect: "manual", signal });
   } catch {
-    throw new Error("The server cannot be reached. Your answer is kept here; send it again.");
+    throw new Error(said("The server cannot be reached. Your answer is kept here; send it again."));
   }
   if (response.type === "opaqueredirect") return;
   const page = new DOMParser().parseFromString(await response.text(), "text/html");
-  throw new Error(page.getElementById("sentence")?.textContent || `The server says ${response.status}; send it again.`);
+  throw new Error(page.getElementById("sentence")?.textContent || said("The server says {}; send it again.", response.status));
 }
 
 function pressed(happening) {

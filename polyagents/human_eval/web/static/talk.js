@@ -6,7 +6,10 @@
 const PATIENCE = 60000; // milliseconds of waiting for a server that does not answer; a model may be slow
 const { link, chat } = document.getElementById("chat").dataset;
 const key = `polyagents human_eval: ${link} ${chat}`;
+const texts = JSON.parse(document.getElementById("chat").dataset.texts); // English -> the language of the page
+const said = (text, value) => (texts[text] || text).replace(/\{0?\}/, value);
 let busy = false;
+let ticks = Promise.resolve(); // what was ticked below replies is sent in order
 
 const element = (id) => document.getElementById(id);
 
@@ -46,6 +49,7 @@ async function submit(happening) {
   busy = true;
   if (text) showSent(text);
   try {
+    await ticks;
     await stored(form.getAttribute("action"), body);
     keep(form.id === "finish" ? "" : element("message")?.value); // what was written since
     await show();
@@ -55,6 +59,14 @@ async function submit(happening) {
   } finally {
     busy = false;
   }
+}
+
+// A tick below a reply is stored at once; the page stays as it is.
+function ticked(happening) {
+  if (happening.target.type !== "checkbox") return;
+  const form = happening.target.form;
+  const body = new URLSearchParams(new FormData(form));
+  ticks = ticks.then(() => stored(form.getAttribute("action"), body)).catch((error) => say(error.message, true));
 }
 
 function showSent(text) {
@@ -88,7 +100,7 @@ async function show() {
     say(error.message, true);
     const again = document.createElement("button");
     again.type = "button";
-    again.textContent = "Try again";
+    again.textContent = said("Try again");
     again.addEventListener("click", tryAgain);
     element("stage").append(again);
   }
@@ -106,7 +118,7 @@ async function asked(address, options) {
   try {
     return await fetch(address, { ...options, signal: AbortSignal.timeout(PATIENCE) });
   } catch {
-    throw new Error("The server cannot be reached; nothing is lost. Try again.");
+    throw new Error(said("The server cannot be reached; nothing is lost. Try again."));
   }
 }
 
@@ -139,7 +151,7 @@ async function read(response) {
 }
 
 function sentence(page, response) {
-  return page.getElementById("sentence")?.textContent || `The server says ${response.status}; try again.`;
+  return page.getElementById("sentence")?.textContent || said("The server says {}; try again.", response.status);
 }
 
 // ---- the page ----
@@ -170,7 +182,7 @@ function typed(happening) {
 
 function ready() {
   element("chat").dataset.ready = "";
-  if (element("message")) element("message").placeholder = "Message (Enter sends)";
+  if (element("message")) element("message").placeholder = said("Message (Enter sends)");
   fit();
   toEnd();
 }
@@ -178,6 +190,7 @@ function ready() {
 if (element("message")) element("message").value = kept();
 document.addEventListener("submit", submit);
 document.addEventListener("input", typed);
+document.addEventListener("change", ticked);
 document.addEventListener("keydown", pressed);
 addEventListener("pageshow", (shown) => shown.persisted && location.reload()); // it may have changed by now
 ready();

@@ -1,0 +1,1 @@
+"""The interfaces of crowd platforms: what is asked of them, and what is sent."""

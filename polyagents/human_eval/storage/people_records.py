@@ -1,0 +1,179 @@
+"""The record of the people whom platforms send: what each did and was paid for, and how a person is forgotten."""
+
+import secrets
+from collections import defaultdict
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from sqlalchemy import delete, func, select
+from sqlalchemy.orm import Session
+
+from polyagents.errors import InputError
+from polyagents.human_eval.records import HUMAN
+from polyagents.human_eval.storage.database_tables import (
+    AnnotatorRow,
+    AnswerRow,
+    AssignmentRow,
+    ChatRow,
+    ConversationRow,
+    MessageRow,
+    ParticipantRow,
+    PaymentRow,
+)
+from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.storage.judgement_results import every_answer
+from polyagents.human_eval.storage.queries import failed_annotators, new_token
+from polyagents.human_eval.study import DECLINED, STAGES
+
+REMOVED = "…"  # in place of what a person said who is forgotten
+
+
+@dataclass(frozen=True)
+class PersonWork:
+    """What a person of a platform did.
+
+    Attributes:
+        number: of the participant in the store.
+        name: the pseudonym, as in reports.
+        person: the platform's name; "" once it is forgotten; `submission` likewise.
+        stage: one of study.STAGES, or how it ended.
+        seconds: from the arrival to the end; None before that.
+        judgements: without the checks.
+        passed: whether enough checks are right; True before the first.
+        approved: when the platform was told, UTC in ISO 8601; None if it was not. `rejected` likewise.
+        bonus: what was paid beyond the reward, in cents.
+    """
+
+    number: int
+    name: str
+    study: str
+    person: str
+    submission: str
+    stage: str
+    arrived: str
+    ended: str | None
+    seconds: float | None
+    judgements: int
+    chats: int
+    checks: int
+    checks_right: int
+    passed: bool
+    approved: str | None
+    rejected: str | None
+    bonus: int
+
+
+def work_of_people(store: EvaluationStore, study: str | None = None) -> list[PersonWork]:
+    """Return what each person of a study did, or of all studies, in the order in which they arrived."""
+    with store.database.reading() as session:
+        failed, judged, checks = (
+            failed_annotators(session),
+            defaultdict[int, int](int),
+            defaultdict[int, list[bool]](list),
+        )
+        for answer, assignment, _, pair in every_answer(session):
+            if pair.right is None:
+                judged[assignment.annotator] += 1
+            else:
+                checks[assignment.annotator].append(answer.choice == pair.right)
+        ended_chats = select(ChatRow.annotator, func.count(ChatRow.ended)).group_by(ChatRow.annotator)
+        chats = {annotator: number for annotator, number in session.execute(ended_chats)}  # noqa: C416  rows are no pairs
+        payments = defaultdict[tuple[int | None, str], list[PaymentRow]](list)
+        for payment in session.scalars(select(PaymentRow).where(PaymentRow.done.is_not(None))):
+            payments[payment.participant, payment.kind].append(payment)
+        every = select(ParticipantRow, AnnotatorRow).join(AnnotatorRow, AnnotatorRow.number == ParticipantRow.annotator)
+        if study is not None:
+            every = every.where(ParticipantRow.study == study)
+        return [
+            PersonWork(
+                number=row.number,
+                name=who.name,
+                study=row.study,
+                person=row.person or "",
+                submission=row.session or "",
+                stage=row.stage,
+                arrived=row.arrived,
+                ended=row.ended,
+                seconds=seconds_between(row.arrived, row.ended),
+                judgements=judged[who.number],
+                chats=chats.get(who.number, 0),
+                checks=len(checks[who.number]),
+                checks_right=sum(checks[who.number]),
+                passed=who.number not in failed,
+                approved=next((one.done for one in payments[row.number, "approve"]), None),
+                rejected=next((one.done for one in payments[row.number, "reject"]), None),
+                bonus=sum(one.amount or 0 for one in payments[row.number, "bonus"]),
+            )
+            for row, who in session.execute(every.order_by(ParticipantRow.number))
+        ]
+
+
+def seconds_between(start: str, end: str | None) -> float | None:
+    """Return the seconds between two moments in ISO 8601; None if there is no second one."""
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds() if end else None
+
+
+def forget(store: EvaluationStore, person: str, answers: bool) -> dict[str, int]:
+    """Remove a person's identifiers, in all studies; return how many people and answers were removed.
+
+    Args:
+        person: the platform's name, the pseudonym, or the name that was invited.
+        answers: whether to remove what the person judged and said, too.
+
+    Raises:
+        InputError: nobody has this name.
+    """
+    with store.database.atomic_write() as session:
+        owns = select(ParticipantRow.annotator).where(ParticipantRow.person == person)
+        named = AnnotatorRow.name == person
+        people = list(session.scalars(select(AnnotatorRow).where(named | AnnotatorRow.number.in_(owns))))
+        if not people:
+            raise InputError(
+                f"Nobody is called {person!r:.80} in {store.name}; give a name that a platform, or you, gave."
+            )
+        removed = [forget_one(session, who, answers, store.clock()) for who in people]
+    store.database.checkpoint()
+    return {"forgotten": len(people), "answers": sum(removed)}
+
+
+def forget_older(store: EvaluationStore, days: int, answers: bool) -> dict[str, int]:
+    """Remove the identifiers of all people of platforms whose last act is so many days ago."""
+    with store.database.atomic_write() as session:
+        before = (store.clock() - timedelta(days=days)).isoformat()
+        old = select(AnnotatorRow).join(ParticipantRow, ParticipantRow.annotator == AnnotatorRow.number)
+        people = list(session.scalars(old.where(ParticipantRow.until < before, ParticipantRow.person.is_not(None))))
+        removed = [forget_one(session, who, answers, store.clock()) for who in people]
+    store.database.checkpoint()
+    return {"forgotten": len(people), "answers": sum(removed)}
+
+
+def forget_one(session: Session, who: AnnotatorRow, answers: bool, now: datetime) -> int:
+    """Remove the identifiers of one person, and end the link; return how many answers were removed."""
+    row = session.scalars(select(ParticipantRow).where(ParticipantRow.annotator == who.number)).first()
+    who.token = new_token()
+    if row is None:
+        who.name = f"forgotten-{secrets.token_hex(6)}"
+    else:
+        row.person = row.session = None
+        row.back = ""
+        if row.stage in STAGES:
+            row.stage, row.ended = DECLINED, now.isoformat()
+    return remove_answers(session, who) if answers else 0
+
+
+def remove_answers(session: Session, who: AnnotatorRow) -> int:
+    """Remove what a person judged and said; in chats that others have judged, what the person said is replaced."""
+    assigned = select(AssignmentRow.number).where(AssignmentRow.annotator == who.number)
+    removed = session.scalar(select(func.count()).where(AnswerRow.assignment.in_(assigned))) or 0
+    session.execute(delete(AnswerRow).where(AnswerRow.assignment.in_(assigned)))
+    session.execute(delete(AssignmentRow).where(AssignmentRow.annotator == who.number))
+    for chat in session.scalars(select(ChatRow).where(ChatRow.annotator == who.number)):
+        for row in session.scalars(select(ConversationRow).where(ConversationRow.name == chat.conversation)):
+            row.turns = [
+                (speaker, REMOVED if row.models.get(speaker) == HUMAN else text) for speaker, text in row.turns
+            ]
+        removed += 1
+    own = select(ChatRow.number).where(ChatRow.annotator == who.number)
+    session.execute(delete(MessageRow).where(MessageRow.chat.in_(own)))
+    session.execute(delete(ChatRow).where(ChatRow.annotator == who.number))
+    return removed

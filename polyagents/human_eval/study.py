@@ -1,0 +1,168 @@
+"""A study for a crowd: what it asks of each person, and how a platform sends its people and takes them back.
+
+Plain values without a library, and the file that they are read from.
+"""
+
+import dataclasses
+import os
+import re
+from dataclasses import dataclass
+
+from polyagents.errors import InputError
+from polyagents.files.json_files import fields_of_json, read_fields
+from polyagents.files.lines import opened
+
+STAGES = ("consent", "screening", "instructions", "work")  # of a person who holds a place, in order
+COMPLETE, SCREENED_OUT, DECLINED, REJECTED = "complete", "screened out", "declined", "rejected"
+LARGEST = 100_000  # bytes of a text
+
+
+@dataclass(frozen=True)
+class Platform:
+    """How a platform sends its people.
+
+    Attributes:
+        person: the parameter of the address that names the person; `study` and `session` (the submission), likewise.
+        form: what such an identifier looks like, a regular expression.
+        code: what a completion code looks like; "" if there is none.
+        back: the address that ends a submission, with {} for the code; "" if there is none.
+        renews: whether the same person may come with another submission, which nothing confirms.
+    """
+
+    person: str
+    study: str
+    session: str
+    form: str
+    code: str = ""
+    back: str = ""
+    renews: bool = False
+
+
+PLATFORMS = {
+    "prolific": Platform(
+        "PROLIFIC_PID", "STUDY_ID", "SESSION_ID", "[0-9a-f]{24}", "[A-Za-z0-9_-]{1,64}",
+        "https://app.prolific.com/submissions/complete?cc={}",
+    ),
+    "mturk": Platform("workerId", "hitId", "assignmentId", "[A-Z0-9]{10,64}", renews=True),
+    "link": Platform(
+        "person", "study", "person", r"[^\x00-\x20\x7f][^\x00-\x1f\x7f]{0,199}", r"[^\x00-\x1f\x7f]{0,200}"
+    ),
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Screening:
+    """A question with some options; who chooses one that is not accepted does not take part."""
+
+    question: str
+    options: list[str]
+    accepted: list[str]
+
+
+@dataclass(frozen=True)
+class Study:
+    """The settings of a study.
+
+    Attributes:
+        id: the platform's name of it; every arrival must carry it. "" before the platform has given it.
+        places: how many people may complete it.
+        each: judgements, or chats, of each person.
+        minutes: after which a place is offered again if its person has stored nothing.
+        code: what a person gets in the end, and `screen_out_code` who is screened out; "" if the platform has none.
+        consent: Markdown that a person must agree to; "" if nobody asks. `instructions` likewise, before the work.
+        screening: the questions before the work.
+        onboarding: how many of the checks come first, and end the study if too few are right; the other checks are
+            spread among the pairs. None: all.
+        texts: the file of the pages' texts; "" for English.
+        title: what the platform shows; also `description`.
+        reward: of each person, in cents.
+        platform: a key of PLATFORMS.
+    """
+
+    places: int
+    each: int
+    id: str = ""
+    minutes: int = 60
+    code: str = ""
+    screen_out_code: str = ""
+    consent: str = ""
+    instructions: str = ""
+    screening: list[dict[str, str | list[str]]] = dataclasses.field(default_factory=list)
+    onboarding: int | None = None
+    texts: str = ""
+    title: str = ""
+    description: str = ""
+    reward: int = 0
+    platform: str = "link"
+
+    @property
+    def questions(self) -> list[Screening]:
+        """The screening questions."""
+        return [fields_of_json(one, Screening) for one in self.screening]
+
+    def stage(self, earliest: str) -> str:
+        """Return the first stage, from one on, that the study has."""
+        there = {"consent": self.consent, "screening": self.screening, "instructions": self.instructions, "work": True}
+        return next(stage for stage in STAGES[STAGES.index(earliest) :] if there[stage])
+
+
+def read_study(path: str, platform: str, needs_id: bool = True) -> Study:
+    """Read a study from its file (JSON); the texts of the files that it names take the place of their names.
+
+    Raises:
+        InputError: something is missing, or cannot be.
+    """
+    rules, folder = PLATFORMS[platform], os.path.dirname(path)
+    try:
+        study = dataclasses.replace(read_fields(path, Study), platform=platform)
+        questions = study.questions
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or error
+        raise InputError(f"--study {path} cannot be used ({why}); docs/running-a-study.md has an example.") from error
+    wrong = next(
+        (
+            name
+            for name, ok in {
+                "places": 1 <= study.places <= 100_000,
+                "each": 1 <= study.each <= 10_000,
+                "minutes": 1 <= study.minutes <= 100_000,
+                "onboarding": study.onboarding is None or study.onboarding >= 0,
+                "reward": 0 <= study.reward <= 1_000_000,
+                "screening": all({*one.accepted} <= {*one.options} and one.accepted for one in questions),
+                "id": re.fullmatch(rules.form, study.id) or not (study.id or needs_id),
+                "code": re.fullmatch(rules.code, study.code) is not None,
+                "screen_out_code": not study.screen_out_code or re.fullmatch(rules.code, study.screen_out_code),
+            }.items()
+            if not ok
+        ),
+        None,
+    )
+    if wrong is None and study.code and study.code == study.screen_out_code:
+        wrong = "screen_out_code"  # who is screened out would be paid like the others
+    if wrong:
+        raise InputError(
+            f"--study {path}: its {wrong} ({getattr(study, wrong)!r:.60}) cannot be used on {platform}; "
+            f"docs/running-a-study.md says what it may be."
+        )
+    return dataclasses.replace(
+        study,
+        consent=read_text(folder, study.consent),
+        instructions=read_text(folder, study.instructions),
+        texts=study.texts and os.path.join(folder, study.texts),
+    )
+
+
+def read_text(folder: str, name: str) -> str:
+    """Read a Markdown file; "" if no file is named."""
+    if not name:
+        return ""
+    path = os.path.join(folder, name)
+    try:
+        with opened(path) as file:
+            content = file.read(LARGEST + 1)
+        text = content.decode("utf-8")
+    except (OSError, ValueError) as error:
+        raise InputError(f"{path} cannot be read ({getattr(error, 'strerror', None) or 'it is not UTF-8'}).") from error
+    if len(content) > LARGEST or not text.strip():
+        raise InputError(f"{path} is empty, or longer than {LARGEST:,} bytes; give a text that people can read.")
+    return text
