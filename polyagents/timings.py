@@ -1,4 +1,4 @@
-"""How long this machine takes for each of several ways to compute the same: measured once, and kept in a file.
+"""The machine that computes: its name, its arithmetic, and how long it takes, measured once and kept in a file.
 
 No flag of a processor says it. A Xeon with AVX512_BF16 and without AMX multiplies in bf16 at 137 GFLOP/s and in fp32 at
 251; an AMD EPYC with the same flag is 2.3 times as fast in bf16 as in fp32.
@@ -9,6 +9,7 @@ import functools
 import json
 import logging
 import os
+import platform
 import statistics
 import tempfile
 import time
@@ -17,7 +18,6 @@ from collections.abc import Callable, Mapping
 import filelock
 import torch
 
-from polyagents.arithmetic import has_bf16, machine
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, read_json
@@ -29,6 +29,35 @@ PATIENCE = 10.0  # seconds to wait for another process that measures: both would
 
 Times = dict[str, float]
 """A way to compute -> seconds."""
+
+
+@functools.cache
+def has_bf16() -> bool:
+    """Tell whether this CPU multiplies in bf16; if not, torch converts, which is slower than fp32."""
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+@functools.cache
+def has_int8() -> bool:
+    """Tell whether this CPU multiplies in int8."""
+    return bool(torch.cpu._is_vnni_supported())
+
+
+def machine() -> str:
+    """Describe this machine, for a figure that was measured on it."""
+    names = [platform.processor() or platform.machine()]
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:  # on Linux only
+        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")] or names
+    special = [name for name, there in (("AMX", torch.cpu._is_amx_tile_supported()),
+                                        ("AVX-512 bf16", torch.cpu._is_avx512_bf16_supported()),
+                                        ("VNNI", torch.cpu._is_vnni_supported())) if there]  # fmt: skip
+    threads, version = torch.get_num_threads(), torch.__version__
+    return f"{names[0]}, {threads} threads, {' '.join(special)}; torch {version}, Python {platform.python_version()}"
+
+
+def training_machine() -> str:
+    """Name the machine that trains: the GPU, if there is one."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else machine()
 
 
 def measured_once(what: str, ways: Mapping[str, Callable[[], object]]) -> Times:

@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyagents.index.base import Hits, Index
+from polyagents.index.interface import Hits, Index
 from polyagents.index.resident import joined_blocks, search_resident
 from polyagents.index.scan import Scan
 from polyagents.index.stored_vectors import VectorBlock
 from polyagents.index.top_k import TopCandidates
-from polyagents.models.query import PRODUCTS, Query
+from polyagents.models.two_towers import PRODUCTS, Query
 from polyagents.surroundings import undisturbed
 
 # Dot products held at once, B x M x C. Measured on two cores over a million candidates: 1 million takes 111 ms for one

@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from polyagents.arithmetic import machine
 from polyagents.models.architecture import options_with
 from polyagents.options import Role
 from polyagents.ranking.ranking_model import RankingModel
+from polyagents.timings import machine
 
 NORMAL_95 = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")

@@ -20,7 +20,6 @@ from parlai.scripts.train_model import TrainLoop
 from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
-from polyagents.arithmetic import training_machine
 from polyagents.errors import NoTestSplit
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, parse_json, read_json
@@ -29,6 +28,7 @@ from polyagents.parlai_patches import run_plan
 from polyagents.parlai_patches.exchanges import WorldInOrder, in_order
 from polyagents.parlai_patches.loop_bar import moving_the_bar, progress_bar, with_evaluation_bar
 from polyagents.parlai_patches.training_end import UPDATES, with_summary
+from polyagents.timings import training_machine
 from polyagents.training import distributed
 
 CHECKPOINT = initial_weights.CHECKPOINT

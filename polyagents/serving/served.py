@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from polyagents.index.base import Index
 from polyagents.index.in_memory import ListedCandidates, as_index
+from polyagents.index.interface import Index
 from polyagents.index.texts import read_candidates
 from polyagents.models.bi import BiEncoder
 from polyagents.models.encoder import CHUNK_TOKENS

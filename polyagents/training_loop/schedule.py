@@ -15,8 +15,8 @@ ENDING = ("linear", "cosine")  # those that reach 0 at the end of the run
 class Schedule:
     """A warm-up, and the schedule after it.
 
-    `tests/training_loop/test_schedule.py` compares the rates with ParlAI's. Two of its peculiarities remain: the first rate
-    after a warm-up of w updates is the last one within it if a plateau decides (lower than the full one by a
+    `tests/training_loop/test_schedule.py` compares the rates with ParlAI's. Two of its peculiarities remain: the first
+    rate after a warm-up of w updates is the last one within it if a plateau decides (lower than the full one by a
     fraction of 1/w), and `none` has no warm-up.
     """
 

@@ -15,8 +15,8 @@ from commands import copy_model, own, run
 
 from polyagents import InputError, Ranker
 from polyagents.backends import onnx_runtime, openvino_runtime, runtimes
-from polyagents.backends.export import export_model
 from polyagents.backends.export_folder import backbone_fingerprint
+from polyagents.backends.exporting import export_model
 from polyagents.backends.tracing import encoders_of
 from polyagents.commands.names import OWN_COMMANDS
 from polyagents.model_files.building import build_encoder, build_model, settings_of

@@ -25,12 +25,12 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 import polyagents
 from polyagents.benchmarks import backbones as sweep
 from polyagents.errors import InputError
-from polyagents.model_files.hugging_face import write_folder
+from polyagents.model_files.saving import write_hugging_face
 from polyagents.models.tokens import Tokens
 from polyagents.parlai_agents.task_reader import Position, TaskReader, TextPair
-from polyagents.pretraining import batches
 from polyagents.pretraining import world as pretraining_world
 from polyagents.pretraining.masking import MaskingVocabulary, mask, starts
+from polyagents.pretraining.planning import chunks, distributed_over
 from polyagents.pretraining.pretrain_model import LABELS, WORDS
 from polyagents.pretraining.pretraining_examples import split_sentences, with_others
 from polyagents.pretraining.world import PretrainWorld
@@ -189,13 +189,13 @@ def test_running_text_is_cut_between_sentences():
 def test_chunks_hold_every_example_once_with_little_padding():
     draw = random.Random(0)
     lengths = [min(int(draw.expovariate(1 / 60)) + 5, 432) for _ in range(4_000)]
-    made = batches.chunks(lengths, 1_024, draw)
+    made = chunks(lengths, 1_024, draw)
     assert sorted(itertools.chain(*made)) == list(range(4_000))
     width = sum(len(chunk) * max(lengths[row] for row in chunk) for chunk in made)
     assert (width - sum(lengths)) / width < 0.03
     assert all(len(chunk) * max(lengths[row] for row in chunk) <= 1_024 for chunk in made)
     for count in (1, 7, 30):
-        dealt = batches.updates(made, count, draw)
+        dealt = distributed_over(made, count, draw)
         assert len(dealt) == count and sorted(itertools.chain(*itertools.chain(*dealt))) == list(range(4_000))
         assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
 
@@ -575,7 +575,7 @@ def test_a_task_that_nothing_can_be_validated_on(tmp_path):
 def test_a_full_disk_leaves_the_folder_that_was_there(tmp_path, monkeypatch):
     agent = make(save("bert", tmp_path / "bert"))
     folder = tmp_path / "M.backbone"
-    write_folder(agent.module.lm, agent.dict.ready, str(folder))
+    write_hugging_face(agent.module.lm, agent.dict.ready, str(folder))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
     def full(*_, **__):
@@ -583,7 +583,7 @@ def test_a_full_disk_leaves_the_folder_that_was_there(tmp_path, monkeypatch):
 
     monkeypatch.setattr(type(agent.module.lm), "save_pretrained", full)
     with pytest.raises(InputError, match=r"cannot be written .No space left"):
-        write_folder(agent.module.lm, agent.dict.ready, str(folder), again=True)
+        write_hugging_face(agent.module.lm, agent.dict.ready, str(folder), again=True)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["M.backbone", "bert"]
 
