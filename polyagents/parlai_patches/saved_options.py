@@ -10,6 +10,7 @@ The plain `parlai` command has read the file before anything of ours is imported
 
 import argparse
 import contextlib
+import functools
 import contextvars
 import importlib.util
 import pkgutil
@@ -116,6 +117,7 @@ def apply() -> None:
         module.create_task_agent_from_taskname = create_task_agents
 
 
+@functools.cache  # asked whenever a task is loaded
 def no_such_task(name: str) -> str:
     """Return the sentence for a task that does not exist."""
     known = [*modules_of("polyagents.tasks", OUR_TASKS), *modules_of("parlai.tasks")]
