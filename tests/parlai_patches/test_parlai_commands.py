@@ -125,7 +125,7 @@ def test_one_example(kind, source, tmp_path):
     assert float(valid["hits@1"]) == (rank == 1)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_one_candidate(kind, tmp_path):
     task = write_task(tmp_path, [(text, label, [label]) for text, label, _ in colour_dialogues()])
     valid, _ = train(kind, tmp_path / "M", *task, "--candidates", "inline", "--max-train-steps", 2)
@@ -237,7 +237,7 @@ def test_four_examples_are_learned_at_parlais_settings(tmp_path):
     assert [report["train_steps"] for report in stats["valid_reports"]][:3] == [0, 8, 16]
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_init_model_starts_from_its_weights_and_vocabulary(kind, model, colours, tmp_path):
     source, file = model(kind), tmp_path / "M"
     # Of another task, whose vocabulary would not fit the weights.
@@ -386,7 +386,7 @@ def test_unknown_leftovers_in_the_options_are_no_problem(model):
 # ---- display_model, interactive, self_chat, interactive_web ----------------------------------------------------------
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_display_model(kind, model, capsys):
     capsys.readouterr()
     run("display_model", "-mf", model(kind), "-t", SAMPLE, "--num-examples", 3)
@@ -406,7 +406,7 @@ def test_interactive_from_a_terminal(model, replies):
     assert set(answers) <= set(replies.read_text().splitlines())
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_interactive_does_not_repeat_itself_until_it_must(kind, model, replies, chat):
     messages = ["hello"] * 8
     answers = [text.split("]: ")[1] for (text,) in chat(model(kind), messages, "-fcp", replies)]
@@ -415,13 +415,13 @@ def test_interactive_does_not_repeat_itself_until_it_must(kind, model, replies, 
     assert set(answers[len(candidates) :]) <= set(candidates)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_one_reply_at_a_time_does_not_repeat_itself_either(kind, model, replies, chat):
     answers = chat(model(kind), ["hello"] * 6, "-fcp", replies, "--rank-top-k", 1)
     assert len({text for (text,) in answers}) == 6
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_interactive_shows_the_best_replies_with_scores_on_request(kind, model, replies, chat):
     """The flags that the README gives."""
     file = model(kind)
@@ -442,7 +442,7 @@ def test_interactive_without_a_file_takes_the_replies_of_the_training_task(colou
     assert listed.read_text().splitlines() == sorted({label for _, label, _ in colour_dialogues()})
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_self_chat_with_three_candidates_never_runs_out_of_words(kind, model, tmp_path):
     replies = tmp_path / "three.txt"
     replies.write_text("hi\nfine\nbye\n")
@@ -527,7 +527,7 @@ def test_the_index_of_another_folder_with_the_same_file_name(model, chat, tmp_pa
         assert chat(file, ["hi"], "-fcp", tmp_path / folder / "replies.txt") == [[f"[BiEncoder]: {text}"]]
 
 
-@pytest.mark.parametrize("kind", ["bi", "poly", "uni", "cross"])
+@pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_fixed_candidates_with_the_same_tokens_keep_their_places(kind, model, chat, tmp_path):
     """The tokenizer lower-cases: the first two are one to the model, which must not shift those after them."""
     file, texts = tmp_path / "replies.txt", ["Hello there", "hello there", "so you like red", "bye"]
