@@ -31,7 +31,7 @@ from polyagents.model_files.loading import architecture_of, has_adapters, load_m
 from polyagents.model_files.model_folder import write_folder
 from polyagents.model_files.saving import save_model
 from polyagents.models.architecture import options_of, options_with
-from polyagents.models.reduction import ContextVectors, stacked
+from polyagents.models.formulas import ContextVectors, stacked
 from polyagents.models.two_towers import Query
 from polyagents.options import Role, with_plain_paths
 from polyagents.ranking.ranking_model import ARITHMETIC, RankingModel

@@ -22,10 +22,9 @@ from polyagents import Ranker
 from polyagents.commands import rank as rank_command
 from polyagents.model_files.building import build_model
 from polyagents.models import architecture
-from polyagents.models.attention import dot_products
 from polyagents.models.bi import BiEncoder
+from polyagents.models.formulas import ContextVectors, dot_products
 from polyagents.models.poly import PolyEncoder
-from polyagents.models.reduction import ContextVectors
 from polyagents.models.two_towers import TwoTowers
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from polyagents.index.stored_vectors import VectorBlock
-from polyagents.models.reduction import ContextVectors
+from polyagents.models.formulas import ContextVectors
 from polyagents.timings import has_bf16, has_int8, measured_once
 
 ROWS, MANY = 4_096, 64  # candidates and context vectors of a product that is measured: a poly-encoder's

@@ -10,8 +10,8 @@ from torch.nn import functional
 from polyagents.errors import InputError
 from polyagents.models.base import Architecture
 from polyagents.models.encoder import Encoder, in_order
+from polyagents.models.formulas import COSINE_SCALE, reduce_places
 from polyagents.models.model_options import CLASSIFIERS, SIMILARITIES, JointOptions, RankingOptions
-from polyagents.models.reduction import COSINE_SCALE, reduce_places
 from polyagents.models.tokens import JointTokens, Tokens
 
 # The factor of the late interaction, a cosine, beside a trained bi-encoder's dot products, whose deviation among the

@@ -14,8 +14,8 @@ from torch.nn import functional
 
 from polyagents.models.base import Architecture
 from polyagents.models.encoder import Encoder, in_order
+from polyagents.models.formulas import COSINE_SCALE, ContextVectors, reduce, stacked
 from polyagents.models.model_options import RankingOptions, TowerOptions
-from polyagents.models.reduction import COSINE_SCALE, ContextVectors, reduce, stacked
 from polyagents.models.tokens import Tokens
 from polyagents.surroundings import undisturbed
 

@@ -35,8 +35,7 @@ from polyagents.parlai_patches.train_loop import is_training_run
 from polyagents.ranking.two_tower_model import two_towers
 from polyagents.surroundings import learning
 from polyagents.training import distributed
-from polyagents.training.candidate_sources import TrainingCandidates, evaluation_candidates
-from polyagents.training.examples import EncodedExamples
+from polyagents.training.candidate_sources import EncodedExamples, TrainingCandidates, evaluation_candidates
 from polyagents.training.late_values import LateValues
 from polyagents.training.objective import BatchLoss, Objective
 from polyagents.training.optimising import refused_where_damaged

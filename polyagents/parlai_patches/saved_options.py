@@ -10,8 +10,8 @@ The plain `parlai` command has read the file before anything of ours is imported
 
 import argparse
 import contextlib
-import functools
 import contextvars
+import functools
 import importlib.util
 import pkgutil
 import re

@@ -15,14 +15,14 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from polyagents.models.formulas import ranking_loss
 from polyagents.models.tokens import to_device
 from polyagents.ranking.candidate_set import CandidateSet, label_ranks
 from polyagents.ranking.ranking_model import RankingModel
+from polyagents.training.candidate_sources import EncodedExamples
 from polyagents.training.distillation import Distillation
-from polyagents.training.examples import EncodedExamples
 from polyagents.training.gradient_cache import GradientCache
 from polyagents.training.late_values import LateValues
-from polyagents.training.losses import ranking_loss
 from polyagents.training.scoring import TrainingScores
 
 

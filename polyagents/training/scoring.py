@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from polyagents.models.encoder import in_order
-from polyagents.models.reduction import stacked
+from polyagents.models.formulas import stacked
 from polyagents.models.tokens import to_device
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.joint_model import JointModel, flat_scores, in_table

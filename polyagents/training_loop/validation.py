@@ -11,8 +11,7 @@ from polyagents.errors import InputError
 from polyagents.files.given_texts import texts_of
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, inline_set, shared_set_with_own
 from polyagents.ranking.ranking_model import RankingModel
-from polyagents.training.candidate_sources import evaluation_candidates
-from polyagents.training.examples import EncodedExamples
+from polyagents.training.candidate_sources import EncodedExamples, evaluation_candidates
 from polyagents.training.objective import evaluation_values
 from polyagents.training_loop.text_example import TextExample
 from polyagents.training_loop.training_data import TrainingData, batches, token_ids_of

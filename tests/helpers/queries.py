@@ -4,8 +4,7 @@ from dataclasses import dataclass
 
 import torch
 
-from polyagents.models.attention import poly_scores
-from polyagents.models.reduction import ContextVectors
+from polyagents.models.formulas import ContextVectors, poly_scores
 from polyagents.models.two_towers import Query
 
 

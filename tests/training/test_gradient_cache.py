@@ -9,7 +9,7 @@ from parlai.core.message import Message
 from parlai.core.params import ParlaiParser
 
 from polyagents.models import encoder
-from polyagents.training.losses import ranking_loss
+from polyagents.models.formulas import ranking_loss
 
 VARIANTS = {
     "bi": ("bi",),
