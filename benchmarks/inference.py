@@ -38,7 +38,7 @@ from polyagents.models.poly import PolyEncoder
 from polyagents.models.two_towers import Query
 from polyagents.parlai_agents.fixed_candidates import FixedCandidates
 from polyagents.parlai_agents.ranker_agent import RankerAgent
-from polyagents.parlai_patches.quiet import quiet
+from polyagents.parlai_patches.compat import quiet
 from polyagents.ranker import Ranker
 from polyagents.ranking.two_tower_model import TwoTowerModel
 

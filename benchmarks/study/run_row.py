@@ -22,8 +22,8 @@ from polyagents.benchmarks.study.records import End, Measurement, Run
 from polyagents.benchmarks.study.text_ranking import Pipeline
 from polyagents.errors import InputError
 from polyagents.parlai_patches import patches
+from polyagents.parlai_patches.compat import quiet
 from polyagents.parlai_patches.exchanges import world_in_order
-from polyagents.parlai_patches.quiet import quiet
 from polyagents.ranker import Ranker
 from polyagents.timings import training_machine
 

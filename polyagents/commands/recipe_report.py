@@ -13,7 +13,7 @@ from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, read_json
 from polyagents.parlai_agents.fixed_candidates import located
 from polyagents.parlai_files import parlai_options
-from polyagents.parlai_patches.quiet import quiet
+from polyagents.parlai_patches.compat import quiet
 from polyagents.ranker import Ranker, reply_seconds
 from polyagents.tasks.sample.generate import dialogues, replies
 from polyagents.timings import training_machine
