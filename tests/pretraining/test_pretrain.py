@@ -277,7 +277,7 @@ def test_a_constant_text_is_learnt_by_heart_and_its_random_words_are_not(tmp_pat
     """The loss falls to the entropy of what cannot be known: 0 for what is always the same, ln 8 for one of 8."""
     words = "12345678"
     task = write_task(tmp_path, [("a b c d e f", f"g h {word} j k", None) for word in words * 40])
-    flags = ("--batch-tokens", "1000", "-lr", "2e-3", "--max-train-steps", "240", "--dropout", "0")
+    flags = ("--batch-tokens", "1000", "-lr", "5e-3", "--max-train-steps", "120", "--dropout", "0")
     run("train_model", "-m", PRETRAIN, "-mf", tmp_path / "M", *TINY, *task, *flags)
     agent = create_agent(
         ParlaiParser(True, True).parse_args(["-mf", str(tmp_path / "M"), "-t", SAMPLE, "-dt", "valid"])
