@@ -69,14 +69,14 @@ def measured_once(what: str, ways: Mapping[str, Callable[[], object]]) -> Times:
         what: what is computed, with its shapes.
     """
     file, name = os.path.join(folder(), "timings.json"), f"{machine()}: {what}"
-    if (known := read(file).get(name, {})).keys() == ways.keys():
+    if (known := known_times(file).get(name, {})).keys() == ways.keys():
         return known
     with contextlib.ExitStack() as stack:
         # Each process measures if the folder cannot be written to or locked, as on some network file systems.
         with contextlib.suppress(OSError, NotImplementedError, filelock.Timeout):
             os.makedirs(folder(), exist_ok=True)
             stack.enter_context(filelock.FileLock(f"{file}.lock").acquire(timeout=PATIENCE))
-        everything = read(file)
+        everything = known_times(file)
         if (known := everything.get(name, {})).keys() == ways.keys():
             return known
         times = medians(ways)
@@ -94,7 +94,7 @@ def folder() -> str:
     return os.environ.get(FOLDER) or os.path.join(os.environ.get("XDG_CACHE_HOME") or caches, "polyagents")
 
 
-def read(file: str) -> dict[str, Times]:
+def known_times(file: str) -> dict[str, Times]:
     """Read what was measured before; nothing if the file is missing, or not what we wrote."""
     try:
         found = read_json(file)

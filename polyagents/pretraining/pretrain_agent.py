@@ -114,7 +114,7 @@ class PretrainAgent(PlanningAgent):
         )
         if self.use_cuda:
             self.model.cuda()
-        world.patch()
+        world.patch_worlds()
         if training:
             self._begin(states, is_finetune)
 
