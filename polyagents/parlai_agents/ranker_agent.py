@@ -37,9 +37,8 @@ from polyagents.surroundings import learning
 from polyagents.training import distributed
 from polyagents.training.candidate_sources import EncodedExamples, TrainingCandidates, evaluation_candidates
 from polyagents.training.late_values import LateValues
-from polyagents.training.objective import BatchLoss, Objective
+from polyagents.training.objective import BatchLoss, Objective, training_scores
 from polyagents.training.optimising import refused_where_damaged
-from polyagents.training.scoring import training_scores
 from polyagents.training_loop.starting_model import begin
 from polyagents.training_loop.training_files import drawing_state, restore_draws
 

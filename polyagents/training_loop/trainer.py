@@ -19,8 +19,7 @@ from polyagents.training import optimising
 from polyagents.training.candidate_sources import TrainingCandidates
 from polyagents.training.distillation import Distillation
 from polyagents.training.late_values import LateValues, read_all
-from polyagents.training.objective import Objective
-from polyagents.training.scoring import training_scores
+from polyagents.training.objective import Objective, training_scores
 from polyagents.training.watch import Watch
 from polyagents.training_loop.budget import COPIES, VALIDATIONS, held_out_examples, validations
 from polyagents.training_loop.callbacks import Callback, Report

@@ -20,8 +20,7 @@ from polyagents.ranking.candidate_set import Label, inline_set, shared_set
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.training import optimising
 from polyagents.training.candidate_sources import EncodedExamples
-from polyagents.training.objective import Objective
-from polyagents.training.scoring import training_scores
+from polyagents.training.objective import Objective, training_scores
 from polyagents.training.watch import Watch
 
 CONTEXTS = [*SENTENCES[:2], " ".join(SENTENCES)]
