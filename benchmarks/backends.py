@@ -20,7 +20,7 @@ from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 
 from polyagents.arguments import CommandParser, positive_int
-from polyagents.backends.export import export_model
+from polyagents.backends.exporting import export_model
 from polyagents.benchmarks import report
 from polyagents.benchmarks.inference import two_towers
 from polyagents.benchmarks.measure import side_by_side
@@ -30,9 +30,8 @@ from polyagents.index.approximate import search_shortlist
 from polyagents.index.exact import search
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts
-from polyagents.model_files.hugging_face import write_folder
-from polyagents.model_files.saving import save_model
-from polyagents.models.query import Query
+from polyagents.model_files.saving import save_model, write_hugging_face
+from polyagents.models.two_towers import Query
 from polyagents.parlai_patches import patches
 from polyagents.ranker import Ranker
 
@@ -234,7 +233,7 @@ def sentence_transformers(ranker: Ranker, folder: str) -> dict[str, Any]:
     model, path = ranker.model, os.path.join(folder, "sentence-transformers")
     if not os.path.exists(path):
         encoder = os.path.join(folder, "encoder")
-        write_folder(model.context_encoder.backbone, model.tokenizer, encoder)
+        write_hugging_face(model.context_encoder.backbone, model.tokenizer, encoder)
         module = Transformer(encoder, max_seq_length=model.settings.text_truncate)
         SentenceTransformer(modules=[module, Pooling(model.context_encoder.width)], device="cpu").save(path)
     packages = {"torch": "torch", "onnx": "optimum.onnxruntime", "openvino": "optimum.intel"}

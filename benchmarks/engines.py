@@ -33,7 +33,7 @@ from polyagents.index.engines.urls import open_engine
 from polyagents.index.exact import search
 from polyagents.index.faiss_index import measured_recall
 from polyagents.index.store import CandidateStore
-from polyagents.models.query import Query
+from polyagents.models.two_towers import Query
 from polyagents.ranker import Ranker
 
 Row = dict[str, Any]

@@ -6,7 +6,7 @@ import itertools
 from polyagents.arguments import CommandParser, positive_int
 from polyagents.files.context_lines import read_contexts
 from polyagents.index.store import CandidateStore
-from polyagents.models.query import Query
+from polyagents.models.two_towers import Query
 from polyagents.ranker import Ranker
 
 

@@ -32,13 +32,13 @@ from polyagents.index.store import CandidateStore
 from polyagents.index.stored_vectors import Coarse, StoredVectors, VectorBlock
 from polyagents.model_files.saving import save_model
 from polyagents.models.bi import BiEncoder
+from polyagents.models.formulas import ContextVectors
 from polyagents.models.model_options import PolyOptions, TowerOptions
 from polyagents.models.poly import PolyEncoder
-from polyagents.models.query import Query
-from polyagents.models.reduction import ContextVectors
+from polyagents.models.two_towers import Query
 from polyagents.parlai_agents.fixed_candidates import FixedCandidates
 from polyagents.parlai_agents.ranker_agent import RankerAgent
-from polyagents.parlai_patches.quiet import quiet
+from polyagents.parlai_patches.compat import quiet
 from polyagents.ranker import Ranker
 from polyagents.ranking.two_tower_model import TwoTowerModel
 

@@ -26,7 +26,7 @@ from polyagents.benchmarks import peers, report, training
 from polyagents.models import encoder
 from polyagents.models.encoder import Encoder
 from polyagents.models.tokens import Tokens
-from polyagents.parlai_patches.quiet import quiet
+from polyagents.parlai_patches.compat import quiet
 from polyagents.ranker import Ranker
 from polyagents.training_loop.callbacks import Callback
 

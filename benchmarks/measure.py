@@ -11,7 +11,7 @@ from typing import Any
 
 import torch
 
-from polyagents.arithmetic import machine as machine  # printed by every benchmark with its figures
+from polyagents.timings import machine as machine  # printed by every benchmark with its figures
 
 
 def side_by_side(ways: Mapping[str, Callable[[], Any]], rounds: int = 7) -> dict[str, float]:

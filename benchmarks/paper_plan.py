@@ -27,7 +27,7 @@ from polyagents.index.approximate import search_shortlist
 from polyagents.index.exact import search
 from polyagents.index.faiss_index import measured_recall
 from polyagents.index.store import CandidateStore
-from polyagents.models.query import Query
+from polyagents.models.two_towers import Query
 
 Row = dict[str, Any]
 # FAISS's names of the compressed forms; RaBitQ stores one bit per number, and RaBitQ4 four (arXiv 2405.12497).

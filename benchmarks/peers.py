@@ -31,7 +31,7 @@ from polyagents.errors import InputError
 from polyagents.models.cross import CrossEncoder
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.parlai_patches import patches
-from polyagents.parlai_patches.quiet import quiet
+from polyagents.parlai_patches.compat import quiet
 from polyagents.ranker import Ranker
 from polyagents.text.tokenizer import RankingTokenizer
 

@@ -22,7 +22,7 @@ from polyagents.benchmarks import measure
 from polyagents.console import Bar, markdown
 from polyagents.models import backbone
 from polyagents.parlai_patches import patches
-from polyagents.parlai_patches.quiet import quiet
+from polyagents.parlai_patches.compat import quiet
 
 UPDATES, PART, RATE, SEEDS = 100, 25, 1e-3, (1, 2, 3)
 BERT = 0.55  # the deviation of BERT's outputs, to which --output-scaling auto scales others

@@ -37,7 +37,7 @@ from polyagents.models.backbone import load_backbone
 from polyagents.models.encoder import max_tokens
 from polyagents.models.model_options import SCRATCH, EncoderOptions
 from polyagents.parlai_agents.dictionary import TextDictionary
-from polyagents.parlai_patches.quiet import quiet
+from polyagents.parlai_patches.compat import quiet
 
 CODES = 64
 CHECKED = 8  # examples whose loss is compared

@@ -16,13 +16,13 @@ import numpy as np
 
 from polyagents.console import Bar
 from polyagents.files.hashing import fingerprint, text_key, utf8
-from polyagents.index.base import Hits
 from polyagents.index.builder import BLOCK, CandidateEncoder, Worker, write_shards
+from polyagents.index.interface import Hits
 from polyagents.index.manifest import Manifest, index_folder
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
-from polyagents.models.query import Query
+from polyagents.models.two_towers import Query
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel, two_towers
 from polyagents.text.normalize import normalize, normalized
@@ -149,7 +149,7 @@ def mine(
             bar.update(len(block))
 
 
-class Split(NamedTuple):
+class Negatives(NamedTuple):
     """The possible negatives of a pair, highest score first.
 
     Attributes:
@@ -189,15 +189,15 @@ class Miner:
                 split = self.split(pair, label, every)
             yield self.chosen(pair, label, split)
 
-    def split(self, pair: LabelledContext, label: float, hits: Hits) -> Split:
+    def split(self, pair: LabelledContext, label: float, hits: Hits) -> Negatives:
         """Divide the candidates found for a pair, without its right answers, at the limit under its label's score."""
         indices, scores = hits.indices, hits.scores
         other = ~np.isin(self.reads_as[indices], self.answers[context_key(pair.text)])
         low = scores <= label - self.margin * abs(label)
         below, above = other & low, other & ~low
-        return Split(indices[below], scores[below], indices[above], scores[above])
+        return Negatives(indices[below], scores[below], indices[above], scores[above])
 
-    def chosen(self, pair: LabelledContext, label: float, split: Split) -> Mined:
+    def chosen(self, pair: LabelledContext, label: float, split: Negatives) -> Mined:
         """Select the hardest negatives, and random ones if there are too few."""
         indices, scores = split.below[: self.wanted], split.scores[: self.wanted]
         missing = min(self.wanted - len(indices), len(split.above))

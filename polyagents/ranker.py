@@ -23,12 +23,12 @@ from polyagents.decisions.fitted import calibration_of
 from polyagents.decisions.scoring import rerank_scores, scores_of_options
 from polyagents.errors import InputError, meant
 from polyagents.files.given_texts import texts_of
-from polyagents.index.base import Hits, Index
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker, encoded
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.engines.urls import open_engine
 from polyagents.index.faiss_index import Description, build_shortlist, open_shortlist, sample_of
 from polyagents.index.in_memory import Candidates, InMemoryCandidates, Listed, as_index, as_listed
+from polyagents.index.interface import Hits, Index
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts, ListedTexts, Texts
 from polyagents.model_files import hub
@@ -36,8 +36,8 @@ from polyagents.model_files.loading import architecture_of, has_adapters, load_m
 from polyagents.model_files.model_folder import write_folder
 from polyagents.model_files.saving import save_model
 from polyagents.models.architecture import options_of, options_with
-from polyagents.models.query import Query
-from polyagents.models.reduction import ContextVectors, stacked
+from polyagents.models.formulas import ContextVectors, stacked
+from polyagents.models.two_towers import Query
 from polyagents.options import Role, with_plain_paths
 from polyagents.ranking.ranking_model import ARITHMETIC, RankingModel
 from polyagents.ranking.two_tower_model import two_towers

@@ -1,4 +1,4 @@
-"""How long this machine takes for each of several ways to compute the same: measured once, and kept in a file.
+"""The machine that computes: its name, its arithmetic, and how long it takes, measured once and kept in a file.
 
 No flag of a processor says it. A Xeon with AVX512_BF16 and without AMX multiplies in bf16 at 137 GFLOP/s and in fp32 at
 251; an AMD EPYC with the same flag is 2.3 times as fast in bf16 as in fp32.
@@ -9,6 +9,7 @@ import functools
 import json
 import logging
 import os
+import platform
 import statistics
 import tempfile
 import time
@@ -17,7 +18,6 @@ from collections.abc import Callable, Mapping
 import filelock
 import torch
 
-from polyagents.arithmetic import has_bf16, machine
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, read_json
@@ -31,6 +31,35 @@ Times = dict[str, float]
 """A way to compute -> seconds."""
 
 
+@functools.cache
+def has_bf16() -> bool:
+    """Tell whether this CPU multiplies in bf16; if not, torch converts, which is slower than fp32."""
+    return bool(torch.cpu._is_avx512_bf16_supported() or torch.cpu._is_amx_tile_supported())
+
+
+@functools.cache
+def has_int8() -> bool:
+    """Tell whether this CPU multiplies in int8."""
+    return bool(torch.cpu._is_vnni_supported())
+
+
+def machine() -> str:
+    """Describe this machine, for a figure that was measured on it."""
+    names = [platform.processor() or platform.machine()]
+    with contextlib.suppress(OSError), open("/proc/cpuinfo") as file:  # on Linux only
+        names = [line.split(":")[1].strip() for line in file if line.startswith("model name")] or names
+    special = [name for name, there in (("AMX", torch.cpu._is_amx_tile_supported()),
+                                        ("AVX-512 bf16", torch.cpu._is_avx512_bf16_supported()),
+                                        ("VNNI", torch.cpu._is_vnni_supported())) if there]  # fmt: skip
+    threads, version = torch.get_num_threads(), torch.__version__
+    return f"{names[0]}, {threads} threads, {' '.join(special)}; torch {version}, Python {platform.python_version()}"
+
+
+def training_machine() -> str:
+    """Name the machine that trains: the GPU, if there is one."""
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else machine()
+
+
 def measured_once(what: str, ways: Mapping[str, Callable[[], object]]) -> Times:
     """Return the seconds that each way takes on this machine, with this many threads, and this version of torch.
 
@@ -40,14 +69,14 @@ def measured_once(what: str, ways: Mapping[str, Callable[[], object]]) -> Times:
         what: what is computed, with its shapes.
     """
     file, name = os.path.join(folder(), "timings.json"), f"{machine()}: {what}"
-    if (known := read(file).get(name, {})).keys() == ways.keys():
+    if (known := known_times(file).get(name, {})).keys() == ways.keys():
         return known
     with contextlib.ExitStack() as stack:
         # Each process measures if the folder cannot be written to or locked, as on some network file systems.
         with contextlib.suppress(OSError, NotImplementedError, filelock.Timeout):
             os.makedirs(folder(), exist_ok=True)
             stack.enter_context(filelock.FileLock(f"{file}.lock").acquire(timeout=PATIENCE))
-        everything = read(file)
+        everything = known_times(file)
         if (known := everything.get(name, {})).keys() == ways.keys():
             return known
         times = medians(ways)
@@ -65,7 +94,7 @@ def folder() -> str:
     return os.environ.get(FOLDER) or os.path.join(os.environ.get("XDG_CACHE_HOME") or caches, "polyagents")
 
 
-def read(file: str) -> dict[str, Times]:
+def known_times(file: str) -> dict[str, Times]:
     """Read what was measured before; nothing if the file is missing, or not what we wrote."""
     try:
         found = read_json(file)

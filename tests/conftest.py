@@ -25,7 +25,7 @@ from commands import SAMPLE, colour_dialogues, copy_model, run, train, write_tas
 
 from polyagents import timings
 from polyagents.__main__ import main
-from polyagents.arithmetic import machine
+from polyagents.timings import machine
 from polyagents.zoo import download as downloads
 
 

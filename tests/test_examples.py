@@ -14,9 +14,9 @@ from commands import PARTS
 import polyagents
 from polyagents import Ranker, errors, ranker
 from polyagents.index import store
-from polyagents.models import reduction
+from polyagents.models import formulas
 
-MODULES = (polyagents, ranker, store, errors, reduction)
+MODULES = (polyagents, ranker, store, errors, formulas)
 AGENTS = {"BiEncoder", "CrossEncoder", "PolyEncoder", "Pretrain", "UniEncoder"}  # what `-m` names; ParlAI calls them
 REPLIES = ("hello", "i ski", "i have two dogs", "i like red", "tell me more", "bye")
 

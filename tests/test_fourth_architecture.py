@@ -25,11 +25,10 @@ from polyagents.commands import rank as rank_command
 from polyagents.commands.parlai_command import with_full_names
 from polyagents.model_files.building import build_model
 from polyagents.models import architecture
-from polyagents.models.attention import dot_products
 from polyagents.models.bi import BiEncoder
+from polyagents.models.formulas import ContextVectors, dot_products
 from polyagents.models.model_options import TowerOptions
 from polyagents.models.poly import PolyEncoder
-from polyagents.models.reduction import ContextVectors
 from polyagents.models.two_towers import TwoTowers
 from polyagents.options import fields_of, option
 from polyagents.serving.ranking_app import create_app

@@ -23,7 +23,7 @@ def linters(monkeypatch, tmp_path):
 
 
 def found_in(docstrings, source):
-    return list(docstrings.documented(Path("polyagents/models/attention.py"), ast.parse(source)))
+    return list(docstrings.documented(Path("polyagents/models/formulas.py"), ast.parse(source)))
 
 
 def test_a_first_sentence_without_a_subject_is_found_where_it_is_public(linters):
@@ -31,7 +31,7 @@ def test_a_first_sentence_without_a_subject_is_found_where_it_is_public(linters)
     text = '"""Of texts, those that are there."""'
     source = f'"""A module."""\nclass A:\n  """One."""\n  def b(self):\n    {text}\n  def _c(self):\n    {text}\n'
     (line,) = docstrings.fragments(found_in(docstrings, source))
-    assert line.startswith("polyagents/models/attention.py:4: ") and "Of texts" in line
+    assert line.startswith("polyagents/models/formulas.py:4: ") and "Of texts" in line
 
 
 @pytest.mark.parametrize(

@@ -15,10 +15,8 @@ from polyagents.benchmarks.measure import side_by_side
 from polyagents.index.exact import score_all, search
 from polyagents.index.in_memory import InMemoryVectors
 from polyagents.index.top_k import TopCandidates
-from polyagents.models.attention import poly_scores
-from polyagents.models.query import Query
-from polyagents.models.reduction import ContextVectors
-from polyagents.models.two_towers import TwoTowers
+from polyagents.models.formulas import ContextVectors, poly_scores
+from polyagents.models.two_towers import Query, TwoTowers
 
 # Candidates, width, context vectors, contexts at once.
 SHAPES = ((100_000, 768, 64, 64), (100_000, 768, 64, 1), (1_000_000, 384, 64, 1), (1_000_000, 768, 64, 64))

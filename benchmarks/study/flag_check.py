@@ -10,7 +10,7 @@ from parlai.scripts.train_model import TrainModel
 from polyagents.benchmarks.study.plan import OWN_FLAGS, Row, Study, command_line
 from polyagents.errors import InputError, first_line
 from polyagents.parlai_patches import patches
-from polyagents.parlai_patches.quiet import quiet
+from polyagents.parlai_patches.compat import quiet
 
 
 def check_flags(study: Study, values: Mapping[str, str]) -> None:

@@ -15,7 +15,6 @@ from typing import Any
 from parlai.core.opt import Opt
 from parlai.scripts.train_model import TrainLoop, TrainModel, set_seed
 
-from polyagents.arithmetic import training_machine
 from polyagents.benchmarks.study import measuring, records, text_ranking
 from polyagents.benchmarks.study.job import Job
 from polyagents.benchmarks.study.plan import Mark
@@ -23,9 +22,10 @@ from polyagents.benchmarks.study.records import End, Measurement, Run
 from polyagents.benchmarks.study.text_ranking import Pipeline
 from polyagents.errors import InputError
 from polyagents.parlai_patches import patches
+from polyagents.parlai_patches.compat import quiet
 from polyagents.parlai_patches.exchanges import world_in_order
-from polyagents.parlai_patches.quiet import quiet
 from polyagents.ranker import Ranker
+from polyagents.timings import training_machine
 
 
 class AllMarksReached(Exception):

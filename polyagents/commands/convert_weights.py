@@ -61,9 +61,9 @@ def run(opt: Mapping[str, Any]) -> None:
 
 def write_huggingface(model: "RankingModel", folder: str) -> str:
     """Write the encoder that reads contexts to a folder, and say how it is used."""
-    from polyagents.model_files.hugging_face import write_folder
+    from polyagents.model_files.saving import write_hugging_face
 
-    write_folder(model.context_encoder.backbone, model.tokenizer, folder)
+    write_hugging_face(model.context_encoder.backbone, model.tokenizer, folder)
     ranking, scaling = model.settings.ranking, model.context_encoder.output_scaling
     both = zip(("context", "candidate"), ranking.prompts, strict=True)
     given = [f"--{of}-prompt {shlex.quote(prompt)}" for of, prompt in both if prompt]

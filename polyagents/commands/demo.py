@@ -53,7 +53,7 @@ def train_one(name: str, model_file: str, start: dict[str, str], percent: int) -
     """
     from parlai.scripts.train_model import TrainLoop, TrainModel  # imports ParlAI, which --help should not need
 
-    from polyagents.parlai_patches.quiet import quiet
+    from polyagents.parlai_patches.compat import quiet
 
     steps = max(STEPS[name] * percent // 100, 1)
     opt = TrainModel.setup_args().parse_kwargs(
@@ -81,7 +81,7 @@ def evaluate_one(name: str, model_file: str, replies: list[str], contexts: list[
     """Return the task's R@1 and MRR from ParlAI's report, and the milliseconds of a reply."""
     from parlai.scripts.eval_model import EvalModel  # imports ParlAI, which --help should not need
 
-    from polyagents.parlai_patches.quiet import quiet
+    from polyagents.parlai_patches.compat import quiet
     from polyagents.ranker import Ranker, reply_seconds
 
     print(f"evaluating {name} ...", flush=True)

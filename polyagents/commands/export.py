@@ -30,7 +30,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Export, and report where the export is and how exact."""
-    from polyagents.backends.export import export_model  # imports torch: errors in flags are reported before
+    from polyagents.backends.exporting import export_model  # imports torch: errors in flags are reported before
     from polyagents.ranker import Ranker
     from polyagents.zoo.resolve import zoo_file
 

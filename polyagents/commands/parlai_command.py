@@ -139,9 +139,9 @@ def run(arguments: Sequence[str]) -> Any:
     check_own_text(arguments)
     script = PARLAI_COMMANDS[name].script or name
     with waiting(LOADING):
-        from polyagents.parlai_patches import scripts  # imports ParlAI and torch
+        from polyagents.parlai_patches import patches  # imports ParlAI and torch
 
-        scripts.load_script(script)
+        patches.load_script(script)
     arguments = with_our_agent([*arguments])
     sys.argv = ["polyagents", *arguments]  # ParlAI reads the user's flags from there
-    return scripts.run_script(script, arguments)
+    return patches.run_script(script, arguments)

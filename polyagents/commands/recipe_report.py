@@ -7,16 +7,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from polyagents.arithmetic import training_machine
 from polyagents.console import Bar, markdown, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, read_json
 from polyagents.parlai_agents.fixed_candidates import located
 from polyagents.parlai_files import parlai_options
-from polyagents.parlai_patches.quiet import quiet
+from polyagents.parlai_patches.compat import quiet
 from polyagents.ranker import Ranker, reply_seconds
 from polyagents.tasks.sample.generate import dialogues, replies
+from polyagents.timings import training_machine
 from polyagents.zoo.recipes.describe import CANDIDATES, together
 from polyagents.zoo.recipes.recipe_flags import SMOKE, Recipe, find, flags_of
 

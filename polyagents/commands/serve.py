@@ -154,7 +154,7 @@ def write_replies_of_task(model_file: str) -> None:
     if not parlai_is_installed():
         return
     from polyagents.parlai_patches import patches
-    from polyagents.parlai_patches.quiet import quiet
+    from polyagents.parlai_patches.compat import quiet
     from polyagents.parlai_patches.saved_options import is_trusted_task
     from polyagents.parlai_patches.task_messages import write_task_candidates
 

@@ -8,8 +8,7 @@ from numpy.typing import NDArray
 from scipy.stats import rankdata
 
 from polyagents.decisions.score_map import Scored
-from polyagents.evaluation.intervals import CONFIDENCE, Estimate, Floats
-from polyagents.evaluation.resampling import resampled
+from polyagents.evaluation.intervals import CONFIDENCE, Estimate, Floats, resampled
 
 BINS = 15  # of equal mass
 SEED = 0

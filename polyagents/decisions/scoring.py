@@ -10,8 +10,8 @@ from polyagents.decisions.options import Options, options_of
 from polyagents.decisions.score_map import Scored
 from polyagents.errors import InputError
 from polyagents.evaluation.intervals import Floats
-from polyagents.index.base import Index
 from polyagents.index.in_memory import ListedCandidates, ListedOptions
+from polyagents.index.interface import Index
 from polyagents.index.top_k import top_k
 from polyagents.ranking.candidate_set import inline_set
 from polyagents.ranking.ranking_model import RankingModel

@@ -9,9 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from polyagents.console import in_columns
-from polyagents.evaluation.intervals import CONFIDENCE, RESAMPLES, Estimate
+from polyagents.evaluation.intervals import CONFIDENCE, RANDOMISATIONS, RESAMPLES, Estimate, estimates, randomisation_p
 from polyagents.evaluation.rank_metrics import Floats, metrics
-from polyagents.evaluation.resampling import RANDOMISATIONS, estimates, randomisation_p
 from polyagents.files.json_files import json_number
 
 SEED = 0  # for the draws of intervals and tests: the same evaluation reports the same numbers

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from polyagents.index.exact import Best, search
 from polyagents.index.top_k import TopCandidates
-from polyagents.models.query import Query
+from polyagents.models.two_towers import Query
 from polyagents.surroundings import undisturbed
 
 if TYPE_CHECKING:

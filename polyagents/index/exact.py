@@ -1,7 +1,7 @@
 """An exact search for the candidates of the highest scores, which scans in low precision and decides in fp32.
 
 The architecture bounds a score by the largest dot product of a candidate with the context vectors: a poly-encoder's
-score is a weighted mean of them (attention.py), a bi-encoder's the only one. A scan needs only that product, and it may
+score is a weighted mean of them (formulas.py), a bi-encoder's the only one. A scan needs only that product, and it may
 be a rounded one, as long as the largest possible rounding error is added. Candidates whose bound reaches the k-th best
 score so far are scored in fp32; all others are provably worse. If an architecture has no bound, every candidate is
 scored.
@@ -18,12 +18,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyagents.index.base import Hits, Index
+from polyagents.index.interface import Hits, Index
 from polyagents.index.resident import joined_blocks, search_resident
 from polyagents.index.scan import Scan
 from polyagents.index.stored_vectors import VectorBlock
 from polyagents.index.top_k import TopCandidates
-from polyagents.models.query import PRODUCTS, Query
+from polyagents.models.two_towers import PRODUCTS, Query
 from polyagents.surroundings import undisturbed
 
 # Dot products held at once, B x M x C. Measured on two cores over a million candidates: 1 million takes 111 ms for one

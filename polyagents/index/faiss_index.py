@@ -20,7 +20,7 @@ from polyagents.index.builder import BLOCK
 from polyagents.index.exact import search
 from polyagents.index.manifest import index_folder, remember, stamp, verified
 from polyagents.index.store import CandidateStore
-from polyagents.models.query import Query
+from polyagents.models.two_towers import Query
 
 # FAISS is imported where it is used: it takes 0.14 s, and few of ParlAI's commands need it.
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from polyagents.files.given_texts import texts_of
-from polyagents.index.base import Contexts, Hits, Index
 from polyagents.index.builder import Encode, encoded
 from polyagents.index.exact import ScannedIndex
+from polyagents.index.interface import Contexts, Hits, Index
 from polyagents.index.shard import SHARD
 from polyagents.index.stored_vectors import Coarse, VectorBlock, packed
 from polyagents.index.texts import Texts

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from polyagents.index.scan import Scan
 from polyagents.index.stored_vectors import VectorBlock
-from polyagents.models.query import Query
+from polyagents.models.two_towers import Query
 
 SCANNED = 64_000_000  # dot products at once, B x M x C: 256 MB in fp32
 SCORED = 512  # candidates of each context that are scored, beside four for each of the k: some dozens have to be

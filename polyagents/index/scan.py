@@ -7,10 +7,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
-from polyagents.arithmetic import has_bf16, has_int8
 from polyagents.index.stored_vectors import VectorBlock
-from polyagents.models.reduction import ContextVectors
-from polyagents.timings import measured_once
+from polyagents.models.formulas import ContextVectors
+from polyagents.timings import has_bf16, has_int8, measured_once
 
 ROWS, MANY = 4_096, 64  # candidates and context vectors of a product that is measured: a poly-encoder's
 NARROWEST = 16  # context vectors; measured: one takes 11.1 ms over 100,000 x 768 in bf16, sixteen 6.5 ms

@@ -24,15 +24,15 @@ from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint, stream_digest, text_key, utf8
 from polyagents.files.own_folder import refuse_foreign
 from polyagents.index.approximate import search_shortlist
-from polyagents.index.base import Hits, Index
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Encode, Worker, write_shards
 from polyagents.index.exact import ScannedIndex
 from polyagents.index.in_memory import InMemoryCandidates, ListedCandidates
+from polyagents.index.interface import Hits, Index
 from polyagents.index.manifest import Manifest, index_folder, is_index
 from polyagents.index.shard import SHARD, Shard
 from polyagents.index.stored_vectors import STORED_AS, VectorBlock
 from polyagents.index.texts import FileTexts, Texts, first_of_each, key_columns, open_candidates, read_candidates
-from polyagents.models.query import Query
+from polyagents.models.two_towers import Query
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
 

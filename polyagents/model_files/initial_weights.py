@@ -252,7 +252,9 @@ def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
     saved = parlai_options.read(file)
     if parlai_options.is_parlais(file):
         flags = (
-            parlai_options.translated(saved, architecture) if is_model else parlai_options.decided(saved, architecture)
+            parlai_options.translated(saved, architecture)
+            if is_model
+            else parlai_options.decided_options(saved, architecture)
         )
         return flags | {"backbone": file}
     possible = options_of(architecture)

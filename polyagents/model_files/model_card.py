@@ -6,10 +6,10 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from polyagents.arithmetic import machine
 from polyagents.models.architecture import options_with
 from polyagents.options import Role
 from polyagents.ranking.ranking_model import RankingModel
+from polyagents.timings import machine
 
 NORMAL_95 = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
@@ -74,7 +74,7 @@ def description(model: RankingModel, options: Mapping[str, Any]) -> str:
     }
     shown = options_with(model.architecture, Role.CARD)
     rows |= {f"`--{name.replace('_', '-')}`": f"`{options[name]}`" for name in shown}
-    return "It was made with polyagents (Humeau et al., arXiv 1905.01969).\n\n" + table(("", ""), rows)
+    return "It was made with polyagents (Humeau et al., arXiv 1905.01969).\n\n" + card_table(("", ""), rows)
 
 
 def tokens(limit: int | None) -> str:
@@ -99,15 +99,15 @@ def reached(results: Mapping[str, Mapping[str, float]]) -> str:
     for split, report in results.items():
         examples = report.get("exs", 0)
         rows = {
-            f"{name.replace('hits@', 'R@')}": shown(value, examples if name.startswith("hits@") else 0)
+            f"{name.replace('hits@', 'R@')}": rounded(value, examples if name.startswith("hits@") else 0)
             for name, value in report.items()
             if name != "exs"
         }
-        parts.append(f"{split}, {examples:,.0f} examples:\n\n{table(('metric', 'value (95 % interval)'), rows)}")
+        parts.append(f"{split}, {examples:,.0f} examples:\n\n{card_table(('metric', 'value (95 % interval)'), rows)}")
     return "\n\n".join(parts) + "\n\nThe intervals are Wilson's; they take the examples as independent."
 
 
-def shown(value: float, examples: float) -> str:
+def rounded(value: float, examples: float) -> str:
     """Format a number, with the interval of a share.
 
     Args:
@@ -136,7 +136,7 @@ def flags(training: Mapping[str, Any]) -> str:
     if not training:
         return "Its files do not say."
     rows = {f"`--{name.replace('_', '-')}`": f"`{json.dumps(value)}`" for name, value in training.items()}
-    return table(("flag", "value"), rows)
+    return card_table(("flag", "value"), rows)
 
 
 def machines(trained_on: str | None) -> str:
@@ -163,7 +163,7 @@ def limits(model: RankingModel) -> str:
     )
 
 
-def table(head: tuple[str, str], rows: Mapping[str, str]) -> str:
+def card_table(head: tuple[str, str], rows: Mapping[str, str]) -> str:
     """Write two columns of Markdown; characters that would break the table are replaced.
 
     Args:

@@ -133,13 +133,13 @@ def outcome_of(file: str | None) -> Outcome:
         found = None
     if not isinstance(found, dict):
         return Outcome({}, None)
-    results = {split: shown(found.get(f"final_{split}_report")) for split in ("valid", "test")}
+    results = {split: figures_in(found.get(f"final_{split}_report")) for split in ("valid", "test")}
     machine = found.get("machine")
     there = {split: report for split, report in results.items() if report}
     return Outcome(there, machine if isinstance(machine, str) else None)
 
 
-def shown(report: Any) -> dict[str, float]:
+def figures_in(report: Any) -> dict[str, float]:
     """Select the metrics of a report that a card shows."""
     found = report if isinstance(report, dict) else {}
     return {name: value for name, value in found.items() if name.startswith(SHOWN) and fits(value, float)}

@@ -1,16 +1,20 @@
-"""Writes a model's three files atomically: `M` (weights), `M.opt` (options) and `M.dict` (tokenizer)."""
+"""Writes a model atomically: `M` (weights), `M.opt` (options) and `M.dict` (tokenizer); or a Hugging Face folder."""
 
 import json
 import os
 from collections.abc import Mapping
 from typing import Any
 
+import torch
+import transformers
+
 from polyagents.files import model_file
-from polyagents.files.atomic import write_text
+from polyagents.files.atomic import atomic_folder, write_text
 from polyagents.models.adapters import trained_weights
 from polyagents.models.backbone import config_values
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.dictionary_file import DictionaryFile
+from polyagents.text.tokenizer import RankingTokenizer
 
 
 def save_model(model: RankingModel, file: str, state: Mapping[str, Any] | None = None) -> None:
@@ -28,3 +32,21 @@ def save_model(model: RankingModel, file: str, state: Mapping[str, Any] | None =
     DictionaryFile(model.tokenizer, config_values(model.context_encoder.backbone), made_for).write(f"{file}.dict")
     write_text(f"{file}.opt", json.dumps(options, indent=4) + "\n")
     model_file.write(file, {"model": trained_weights(model.module), "number_training_updates": 0, **(state or {})})
+
+
+FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}
+
+
+def write_hugging_face(
+    model: "transformers.PreTrainedModel", tokenizer: RankingTokenizer, folder: str, again: bool = False
+) -> None:
+    """Write an encoder and its tokenizer, the weights last, into a new folder, or over an earlier one (`again`)."""
+    if tokenizer.parlai is not None:
+        # Pieces that ParlAI's dictionary lacks get embeddings, equal to the unknown token's.
+        model.resize_token_embeddings(tokenizer.compiled.get_vocab_size(), mean_resizing=False)
+        weight: torch.Tensor = model.get_input_embeddings().weight  # type: ignore[assignment]
+        with torch.no_grad():
+            weight[len(tokenizer) :] = weight[tokenizer.id_of(tokenizer.unknown)]
+    with atomic_folder(folder, "convert_weights", lambda there: again and {*os.listdir(there)} <= FILES) as temporary:
+        model.save_pretrained(temporary)
+        tokenizer.to_transformers().save_pretrained(temporary)

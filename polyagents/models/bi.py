@@ -4,8 +4,7 @@ from typing import ClassVar
 
 from torch import Tensor
 
-from polyagents.models.attention import bi_scores
-from polyagents.models.reduction import ContextVectors, reduce
+from polyagents.models.formulas import ContextVectors, bi_scores, reduce
 from polyagents.models.tokens import Tokens
 from polyagents.models.two_towers import TwoTowers
 

@@ -4,9 +4,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from polyagents.models.formulas import reduce
 from polyagents.models.joint import Joint
 from polyagents.models.model_options import SIMILARITIES
-from polyagents.models.reduction import reduce
 from polyagents.models.tokens import JointTokens
 
 

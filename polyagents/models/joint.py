@@ -10,9 +10,8 @@ from torch.nn import functional
 from polyagents.errors import InputError
 from polyagents.models.base import Architecture
 from polyagents.models.encoder import Encoder, in_order
-from polyagents.models.late_interaction import late_interaction
+from polyagents.models.formulas import COSINE_SCALE, reduce_places
 from polyagents.models.model_options import CLASSIFIERS, SIMILARITIES, JointOptions, RankingOptions
-from polyagents.models.reduction import COSINE_SCALE, reduce_places
 from polyagents.models.tokens import JointTokens, Tokens
 
 # The factor of the late interaction, a cosine, beside a trained bi-encoder's dot products, whose deviation among the
@@ -94,3 +93,25 @@ class Joint(Architecture):
     def forward(self, rows: JointTokens) -> Tensor:
         """Score rows as `joint_scores` does."""
         return self.joint_scores(rows)
+
+
+def late_interaction(states: Tensor, tokens: JointTokens) -> Tensor:
+    """Compute the mean over a candidate's tokens of the largest cosine that each has with a token of the context.
+
+    ColBERT's MaxSim (Khattab and Zaharia 2020, arXiv 2004.12832): a vector for a whole text cannot say that a candidate
+    repeats two words of the third line of a persona; the states of its tokens can (docs/results.md).
+
+    Args:
+        states: [R, T, D], of contexts followed by candidates.
+        tokens: [R, T].
+
+    Returns:
+        [R, K] fp32, -1 to 1, for up to K candidates in a row; 0 if a row has fewer.
+    """
+    places = tokens.places
+    directions = functional.normalize(states.float(), dim=-1)
+    cosines = directions @ directions.transpose(1, 2)  # [R, T, T]
+    best = cosines.masked_fill((places != 0).unsqueeze(1), -1.0).amax(-1)
+    numbers = torch.arange(1, tokens.longest_list + 1, device=places.device)
+    own = places.unsqueeze(1) == numbers.unsqueeze(1)  # [R, K, T]
+    return (own * best.unsqueeze(1)).sum(-1) / own.sum(-1).clamp(min=1)

@@ -6,7 +6,7 @@ from typing import Any
 
 from polyagents.arguments import AUTO, PRECISIONS, Whole, boolean, positive_or_auto, probability, token_limit
 from polyagents.errors import InputError
-from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
+from polyagents.models.formulas import CONTEXT_VECTORS, REDUCTIONS
 from polyagents.options import Options, Role, option
 
 TRAIN_LAYERS = ("all", "all_but_embeddings", "top4", "top")

@@ -5,10 +5,9 @@ from typing import ClassVar
 import torch
 from torch import Tensor, nn
 
-from polyagents.models.attention import poly_scores
 from polyagents.models.encoder import Encoder
+from polyagents.models.formulas import ContextVectors, context_vectors, poly_scores
 from polyagents.models.model_options import PolyOptions, RankingOptions
-from polyagents.models.reduction import ContextVectors, context_vectors
 from polyagents.models.tokens import Tokens
 from polyagents.models.two_towers import TwoTowers
 
@@ -62,5 +61,5 @@ class PolyEncoder(TwoTowers):
         return poly_scores(context.vectors, context.mask, candidates, self.sharpness)
 
     def upper_bound(self, largest: Tensor) -> Tensor:
-        """Return the largest dot product, which no weighted mean of the dot products exceeds (attention.py)."""
+        """Return the largest dot product, which no weighted mean of the dot products exceeds (formulas.py)."""
         return largest

@@ -5,16 +5,19 @@ rely on.
 """
 
 import abc
+from dataclasses import dataclass
 from typing import ClassVar
 
+import torch
 from torch import Tensor
 from torch.nn import functional
 
 from polyagents.models.base import Architecture
 from polyagents.models.encoder import Encoder, in_order
+from polyagents.models.formulas import COSINE_SCALE, ContextVectors, reduce, stacked
 from polyagents.models.model_options import RankingOptions, TowerOptions
-from polyagents.models.reduction import COSINE_SCALE, ContextVectors, reduce, stacked
 from polyagents.models.tokens import Tokens
+from polyagents.surroundings import undisturbed
 
 
 class TwoTowers(Architecture):
@@ -89,3 +92,42 @@ class TwoTowers(Architecture):
     def normalise(self, vectors: Tensor) -> Tensor:
         """Scale vectors to length 1 if the similarity is a cosine."""
         return functional.normalize(vectors, dim=-1) if self.cosine else vectors
+
+
+# Dot products [B, M, C] held at once. In fp32, 16 million are 64 MB.
+PRODUCTS = 16_000_000
+
+
+@dataclass(frozen=True)
+class Query:
+    """Encoded contexts, vectors [B, M, D] and mask [B, M], with the architecture that scores candidates for them."""
+
+    scorer: TwoTowers
+    context: ContextVectors
+
+    def __len__(self) -> int:
+        return self.context.vectors.size(0)
+
+    @property
+    def products(self) -> int:
+        """The number of dot products that one candidate takes, B times M."""
+        return self.context.mask.numel()
+
+    @property
+    def device(self) -> torch.device:
+        """The device of the context vectors."""
+        return self.context.vectors.device
+
+    @undisturbed()
+    def scores(self, candidates: Tensor) -> Tensor:
+        """Score candidates [C, D] for every context, in blocks that fit the memory: [B, C] fp32, without gradient."""
+        # An architecture holds all dot products [B, M, C] at once, so a large set of candidates goes through in parts;
+        # a candidate's scores do not depend on the others.
+        rows = max(PRODUCTS // max(self.context.mask.numel(), 1), 1)
+        if len(candidates) <= rows:
+            return self.scorer.score(self.context, candidates)
+        return torch.cat([self.scorer.score(self.context, part) for part in candidates.split(rows)], dim=1)
+
+    def one(self, example: int) -> "Query":
+        """Return the query of one context."""
+        return Query(self.scorer, self.context.rows(slice(example, example + 1)))

@@ -8,9 +8,9 @@ from typing import ClassVar
 
 from torch import Tensor
 
+from polyagents.models.formulas import reduce_places
 from polyagents.models.joint import Joint
 from polyagents.models.model_options import SIMILARITIES, RankingOptions, UniOptions
-from polyagents.models.reduction import reduce_places
 from polyagents.models.tokens import JointTokens
 
 

@@ -13,7 +13,7 @@ from parlai.core.torch_ranker_agent import TorchRankerAgent
 
 from polyagents.errors import InputError
 from polyagents.parlai_patches import patches
-from polyagents.parlai_patches.quiet import quiet
+from polyagents.parlai_patches.compat import quiet
 
 CONTEXT = "context"  # ParlAI's id of who says a persona or topic
 

@@ -23,7 +23,7 @@ from polyagents.parlai_patches.train_loop import is_training_run
 from polyagents.text.dictionary_file import DictionaryFile
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.text.tokenizer import RankingTokenizer
-from polyagents.text.word_pieces import learn_word_pieces
+from polyagents.text.vocabulary import learn_word_pieces
 
 
 class TextDictionary(DictionaryAgent):

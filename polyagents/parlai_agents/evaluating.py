@@ -16,8 +16,8 @@ from polyagents.evaluation.judged import Judged
 from polyagents.evaluation.report import Evaluated
 from polyagents.evaluation.trec_files import Write, trec_files
 from polyagents.parlai_agents.ranker_agent import RankerAgent
+from polyagents.parlai_patches.compat import quiet
 from polyagents.parlai_patches.exchanges import WorldInOrder, exchanges, world_in_order
-from polyagents.parlai_patches.quiet import quiet
 
 Example = tuple[int, Mapping[str, Any], Judged]
 """Which dialogue an example is from, the task's message, and the candidates as they were ranked."""

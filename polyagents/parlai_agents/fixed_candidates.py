@@ -10,7 +10,7 @@ from parlai.core.build_data import modelzoo_path
 from parlai.utils.misc import warn_once
 from torch import Tensor
 
-from polyagents.index.base import Index
+from polyagents.index.interface import Index
 from polyagents.index.texts import read_candidates
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, Label, TextLookup, inline_set
 from polyagents.ranking.ranking_model import RankingModel

@@ -30,7 +30,7 @@ class ModelAgent(BaseAgent):
 
     Attributes:
         parlai_model: weights of ParlAI's own agents that are to be loaded; None for all others, and after loading.
-        resumed: the random states of a resumed run (draws.py); None for a new one.
+        resumed: the random states of a resumed run (training_files.py); None for a new one.
     """
 
     ranking: RankingModel

@@ -12,7 +12,7 @@ from torch import Tensor
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.ranking.candidate_set import Candidate, Label
 from polyagents.ranking.ranking_model import RankingModel
-from polyagents.training.examples import EncodedExamples
+from polyagents.training.candidate_sources import EncodedExamples
 
 Phase = dict[str, bool]
 OWN_CANDIDATES = ("inline", "batch-all-cands", "batch+inline")  # sources that read the candidates of an example

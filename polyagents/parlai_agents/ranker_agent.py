@@ -18,9 +18,9 @@ from parlai.utils.misc import warn_once
 
 from polyagents.errors import InputError
 from polyagents.evaluation.judged import judge
-from polyagents.index.base import Index
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.engines.urls import open_engine
+from polyagents.index.interface import Index
 from polyagents.index.store import candidates_of_file
 from polyagents.models.architecture import find
 from polyagents.parlai_agents import flags
@@ -35,14 +35,12 @@ from polyagents.parlai_patches.train_loop import is_training_run
 from polyagents.ranking.two_tower_model import two_towers
 from polyagents.surroundings import learning
 from polyagents.training import distributed
-from polyagents.training.candidate_sources import TrainingCandidates, evaluation_candidates
-from polyagents.training.examples import EncodedExamples
+from polyagents.training.candidate_sources import EncodedExamples, TrainingCandidates, evaluation_candidates
 from polyagents.training.late_values import LateValues
-from polyagents.training.objective import BatchLoss, Objective
+from polyagents.training.objective import BatchLoss, Objective, training_scores
 from polyagents.training.optimising import refused_where_damaged
-from polyagents.training.scoring import training_scores
-from polyagents.training_loop import draws
 from polyagents.training_loop.starting_model import begin
+from polyagents.training_loop.training_files import drawing_state, restore_draws
 
 EMPTY_BATCHES = 1000  # in a row, of all processes: a training set without labels would never end with `--num-workers`
 
@@ -91,11 +89,11 @@ class RankerAgent(ModelAgent, ObservingAgent):
                 self.begin_run()
                 if self.resumed is not None:
                     with refused_where_damaged("What the checkpoint draws from"):
-                        draws.restore(self.resumed, self.training_candidates, distributed.rank())
+                        restore_draws(self.resumed, self.training_candidates, distributed.rank())
 
     def state_dict(self) -> dict[str, Any]:
         """Return BaseAgent's state, and the random states for a resumed run."""
-        return super().state_dict() | {"draws": draws.draws(self.training_candidates)}
+        return super().state_dict() | {"draws": drawing_state(self.training_candidates)}
 
     # ---- fixed candidates ------------------------------------------------------------------------------------------
 

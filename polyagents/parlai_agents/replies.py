@@ -12,7 +12,7 @@ from torch import Tensor
 from polyagents.index.top_k import top_k
 from polyagents.parlai_agents.fixed_candidates import FixedCandidates
 from polyagents.ranking.candidate_set import CandidateSet
-from polyagents.training.batch_metrics import evaluation_values
+from polyagents.training.objective import evaluation_values
 
 TEACHER_RECALL_AT = (1, 5, 10, 100)  # the hits@k that ParlAI's teachers count themselves
 

@@ -118,7 +118,7 @@ def check(file: str) -> None:
     if architecture is None:
         return
     options = read_json(f"{file}.opt")  # with what is of no plain type
-    odd = [name for name, hint in TYPES.items() if name in options and not is_possible(name, options[name], hint)]
+    odd = [name for name, hint in TYPES.items() if name in options and not fits_option(name, options[name], hint)]
     if odd:
         raise InputError(
             f"{file}.opt is damaged: {odd[0]} is {str(options[odd[0]])[:40]!r}, which no ParlAI model has; give "
@@ -133,7 +133,7 @@ def check(file: str) -> None:
         raise InputError(f"{file} is ParlAI's and was trained with {'; '.join(wrong)}, which polyagents does not have.")
 
 
-def is_possible(name: str, value: Any, hint: Any) -> bool:
+def fits_option(name: str, value: Any, hint: Any) -> bool:
     """Tell whether an option has a value that ParlAI's agents can have."""
     if not fits(value, hint):
         return False
@@ -144,7 +144,7 @@ def is_possible(name: str, value: Any, hint: Any) -> bool:
     return -1 <= value <= LARGEST if name != "n_heads" else 1 <= value <= LARGEST
 
 
-def decided(options: dict[str, Any], architecture: str) -> dict[str, Any]:
+def decided_options(options: dict[str, Any], architecture: str) -> dict[str, Any]:
     """Return our flags that a ParlAI model decides.
 
     Returns:
@@ -174,7 +174,7 @@ def translated(options: dict[str, Any], architecture: str) -> dict[str, Any]:
     text, label = (options.get(name) or options.get("truncate") or -1 for name in ("text_truncate", "label_truncate"))
     positions = options.get("n_positions") or max(text, label, 0) or 1024  # as ParlAI's get_n_positions_from_options
     candidates = options.get("fixed_candidates_path")
-    return decided(options, architecture) | {
+    return decided_options(options, architecture) | {
         # ParlAI cuts the context before it puts [S] around it.
         "text_truncate": min(text + 2, positions) if text > 0 else positions,
         "label_truncate": min(label, positions) if label > 0 else positions,

@@ -1,13 +1,12 @@
-"""The patches that ParlAI 1.7.2 needs on today's libraries, and nothing else.
+"""The patches that ParlAI 1.7.2 needs on today's libraries: each says why, and does nothing if it is not needed."""
 
-Each says why it is needed, and does nothing if it is not needed.
-"""
-
+import contextlib
 import functools
 import inspect
 import os
 import sys
 import warnings
+from collections.abc import Iterator
 from types import TracebackType
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -40,6 +39,16 @@ from polyagents.errors import InputError, did_you_mean  # noqa: E402
 from polyagents.network import is_reachable  # noqa: E402
 from polyagents.parlai_patches import ranges, saved_options  # noqa: E402
 from polyagents.zoo.recipes import recipe_flags  # noqa: E402
+
+
+@contextlib.contextmanager
+def quiet() -> Iterator[None]:
+    """Silence ParlAI's log, which reports each step of loading; a library should print nothing."""
+    before, logging.logger.disabled = logging.logger.disabled, True
+    try:
+        yield
+    finally:
+        logging.logger.disabled = before
 
 
 @functools.cache

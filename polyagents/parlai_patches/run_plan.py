@@ -25,13 +25,13 @@ from polyagents.training_loop.budget import (
     validations,
 )
 from polyagents.training_loop.schedule import ENDING
-from polyagents.training_loop.summary import decided_by, said_choices
+from polyagents.training_loop.summary import decisions_of, said_choices
 from polyagents.training_loop.training_options import papers_warm_up
 
 VALIDATION_FLAGS = tuple(f"validation_every_n_{unit}" for unit in ("steps", "epochs", "secs"))
 
 
-def begin(loop: TrainLoop) -> None:
+def begin_plan(loop: TrainLoop) -> None:
     """Decide what no flag says, say it, and validate the model that a new run starts from."""
     if not hasattr(loop.agent, "rate"):  # an agent of others
         return
@@ -43,7 +43,9 @@ def begin(loop: TrainLoop) -> None:
     examples = int(size) if 0 < size < math.inf else None
     fit_batch(loop, examples)
     fit_length(loop, examples)
-    logging.info(said_choices(loop.agent.opt | decided_by(loop.agent.ranking), loop.opt.get("override", {}), examples))
+    logging.info(
+        said_choices(loop.agent.opt | decisions_of(loop.agent.ranking), loop.opt.get("override", {}), examples)
+    )
     by_itself = not loop.opt.get("override", {}).keys() & {*VALIDATION_FLAGS}
     loop.validates = by_itself or min(every(loop)) < math.inf
     if loop.validates:

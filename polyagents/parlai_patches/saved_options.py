@@ -11,6 +11,7 @@ The plain `parlai` command has read the file before anything of ours is imported
 import argparse
 import contextlib
 import contextvars
+import functools
 import importlib.util
 import pkgutil
 import re
@@ -116,9 +117,10 @@ def apply() -> None:
         module.create_task_agent_from_taskname = create_task_agents
 
 
+@functools.cache  # asked whenever a task is loaded
 def no_such_task(name: str) -> str:
     """Return the sentence for a task that does not exist."""
-    known = [*modules_of("polyagents.tasks", OUR_TASKS), *modules_of("parlai.tasks")]
+    known = [*modules_in("polyagents.tasks", OUR_TASKS), *modules_in("parlai.tasks")]
     hint = did_you_mean(name.split(":")[0], known, OUR_TASKS)
     return (
         f"There is no task {name or 'without a name'}{hint}; give --task a task of ParlAI's, polyagents.tasks.NAME, or "
@@ -126,7 +128,7 @@ def no_such_task(name: str) -> str:
     )
 
 
-def modules_of(package: str, prefix: str = "") -> list[str]:
+def modules_in(package: str, prefix: str = "") -> list[str]:
     """Return the names of the modules in a package, each after `prefix`, without importing one of them."""
     found = importlib.util.find_spec(package)
     folders = [] if found is None else found.submodule_search_locations

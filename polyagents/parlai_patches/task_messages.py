@@ -13,7 +13,7 @@ from parlai.core.worlds import create_task
 from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
-from polyagents.parlai_patches.quiet import quiet
+from polyagents.parlai_patches.compat import quiet
 from polyagents.ranking.task_candidates import task_candidates_path
 
 MANY = 100_000  # a progress bar is shown for at least this many examples

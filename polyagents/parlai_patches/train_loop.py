@@ -20,7 +20,6 @@ from parlai.scripts.train_model import TrainLoop
 from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
-from polyagents.arithmetic import training_machine
 from polyagents.errors import NoTestSplit
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, parse_json, read_json
@@ -29,6 +28,7 @@ from polyagents.parlai_patches import run_plan
 from polyagents.parlai_patches.exchanges import WorldInOrder, in_order
 from polyagents.parlai_patches.loop_bar import moving_the_bar, progress_bar, with_evaluation_bar
 from polyagents.parlai_patches.training_end import UPDATES, with_summary
+from polyagents.timings import training_machine
 from polyagents.training import distributed
 
 CHECKPOINT = initial_weights.CHECKPOINT
@@ -161,7 +161,7 @@ def after_resuming(train_steps: Any) -> Any:
         if self._train_steps:
             logging.info(f"Resuming the training of {file}: {self._train_steps:,} updates were made before.")
         with progress_bar(self):
-            run_plan.begin(self)
+            run_plan.begin_plan(self)
             trained = self.agent
             if run_plan.is_over(self):  # it was killed at its end; ParlAI would make one more update
                 self.world.shutdown()
@@ -178,10 +178,10 @@ def counted_by_world(loop: TrainLoop) -> None:
     loop.parleys = loop._train_steps = loop.world.updates_done()
     loop._total_epochs = loop._preempted_epochs = loop.world.epochs_before()
     loop._total_exs = 0
-    loop.world.before_the_end = functools.partial(validate_once_more, loop)
+    loop.world.before_the_end = functools.partial(validate_last_update, loop)
 
 
-def validate_once_more(loop: TrainLoop) -> None:
+def validate_last_update(loop: TrainLoop) -> None:
     """Validate at the end of a pre-training; ParlAI does not count the update that ended the schedule."""
     loop.parleys = loop._train_steps = loop.world.updates_done()
     if loop.saved:

@@ -13,7 +13,6 @@ from polyagents.models.encoder import TRAINING_CHUNK_TOKENS
 from polyagents.models.tokens import pad_joint, to_device
 from polyagents.parlai_agents.base_agent import BaseAgent
 from polyagents.parlai_agents.task_reader import TextPair
-from polyagents.pretraining import batches
 from polyagents.pretraining.joining import Prepared, joined_chunks
 from polyagents.pretraining.masking import MaskingVocabulary, mask
 from polyagents.pretraining.pretrain_model import LABELS, WORDS
@@ -25,6 +24,9 @@ GPU_CHUNK_TOKENS = 16_384  # joined on a GPU; more would pad texts of more diffe
 
 Labelled = tuple[TextPair, int]
 """A pair, and the class of its label."""
+
+Chunk = list[int]
+"""Rows of a window."""
 
 Objectives = tuple[str, ...]
 """WORDS, LABELS, or both of them in the same input."""
@@ -75,7 +77,7 @@ class PlanningAgent(BaseAgent):
         dealt = [
             [
                 Update(objectives, [[examples[row] for row in chunk] for chunk in update])
-                for update in batches.updates(made, count, draw)
+                for update in distributed_over(made, count, draw)
             ]
             for objectives, examples, made in parts
         ]
@@ -101,11 +103,9 @@ class PlanningAgent(BaseAgent):
             # Drawn after the words were planned, as this is a generator: the order of draws decides a run.
             yield (LABELS,), with_others([pair for pair, _ in labels], [pair for pair, _ in given], draw)
 
-    def _chunks(
-        self, given: Sequence[Labelled], draw: random.Random
-    ) -> tuple[list[PretrainingExample], list[batches.Chunk]]:
+    def _chunks(self, given: Sequence[Labelled], draw: random.Random) -> tuple[list[PretrainingExample], list[Chunk]]:
         examples = encode(given, self.dict.ready, self.text_truncate, self.label_truncate)
-        return examples, batches.chunks([len(example) for example in examples], self.chunk_tokens, draw)
+        return examples, chunks([len(example) for example in examples], self.chunk_tokens, draw)
 
     def _as_asked(self, pairs: Sequence[TextPair], draw: random.Random) -> list[Labelled]:
         """Return the pairs for the chosen objective, and the classes of their labels."""
@@ -150,3 +150,41 @@ class PlanningAgent(BaseAgent):
             tokens, chosen = mask(tokens, self.vocabulary, draw, self.opt["whole_word_masking"])
             targets[WORDS], hidden = whole[chosen], chosen
         return tokens, targets, hidden
+
+
+def chunks(lengths: Sequence[int], tokens: int, draw: random.Random) -> list[Chunk]:
+    """Group rows of similar length into chunks of at most `tokens` tokens, padding included, but of at least one row.
+
+    Padding is wasted work; sorted by length, a window of thousands of examples needs almost none.
+
+    Args:
+        lengths: the number of tokens of each row.
+    """
+    order = sorted(range(len(lengths)), key=lambda row: (-lengths[row], draw.random()))
+    made, start = [], 0
+    while start < len(order):
+        stop = start + max(tokens // max(lengths[order[start]], 1), 1)
+        made.append(order[start:stop])
+        start = stop
+    return made
+
+
+def split_up(made: list[Chunk], count: int) -> list[Chunk]:
+    """Halve the fullest chunks until there are `count` of them, if there are enough rows."""
+    made = sorted(made, key=len)
+    while len(made) < count and len(made[-1]) > 1:
+        fullest = made.pop()
+        middle = len(fullest) // 2
+        made += [fullest[:middle], fullest[middle:]]
+        made.sort(key=len)
+    return made
+
+
+def distributed_over(made: list[Chunk], count: int, draw: random.Random) -> list[list[Chunk]]:
+    """Distribute chunks in random order over `count` updates, as evenly as possible: the chunks of each."""
+    made = list(made)
+    draw.shuffle(made)
+    size = math.ceil(len(made) / count)
+    made = split_up(made, size * count)
+    draw.shuffle(made)
+    return [made[place::count] for place in range(count)]

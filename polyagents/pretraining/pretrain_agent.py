@@ -16,7 +16,7 @@ from transformers import AutoModelForMaskedLM
 from polyagents.errors import InputError
 from polyagents.model_files import initial_weights
 from polyagents.model_files.building import check_lengths, vocabulary_of
-from polyagents.model_files.hugging_face import write_folder
+from polyagents.model_files.saving import write_hugging_face
 from polyagents.models.backbone import load_backbone
 from polyagents.parlai_agents import flags
 from polyagents.parlai_agents.base_agent import is_training_command
@@ -114,7 +114,7 @@ class PretrainAgent(PlanningAgent):
         )
         if self.use_cuda:
             self.model.cuda()
-        world.patch()
+        world.patch_worlds()
         if training:
             self._begin(states, is_finetune)
 
@@ -280,7 +280,7 @@ class PretrainAgent(PlanningAgent):
         super().save(path)
         path = path or self.opt.get("model_file")
         if path and not path.endswith(train_loop.CHECKPOINT):
-            write_folder(self.module.lm, self.dict.ready, f"{path}{FOLDER}", again=True)
+            write_hugging_face(self.module.lm, self.dict.ready, f"{path}{FOLDER}", again=True)
 
     # ---- ParlAI's own call of an agent, which is not used ----------------------------------------------------------
 

@@ -139,7 +139,7 @@ class PretrainWorld(World):
         self._open()
 
 
-def patch() -> None:
+def patch_worlds() -> None:
     """Give a pre-training agent its world in ParlAI's commands (idempotent)."""
     for script in (train_model, eval_model):
         if not getattr(script.create_task, "of_pretraining", False):

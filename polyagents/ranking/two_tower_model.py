@@ -10,9 +10,8 @@ from torch import Tensor
 from polyagents.errors import InputError
 from polyagents.models.adapters import without_frozen_weights
 from polyagents.models.encoder import Encoder
-from polyagents.models.query import Query
 from polyagents.models.tokens import to_device
-from polyagents.models.two_towers import TwoTowers
+from polyagents.models.two_towers import Query, TwoTowers
 from polyagents.models.versions import Versions
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.pieces import Steps, pieces

@@ -15,8 +15,8 @@ import torch
 from polyagents.console import say
 from polyagents.decisions.calibration import misfit
 from polyagents.decisions.score_map import ScoreMap
-from polyagents.index.base import Index
 from polyagents.index.in_memory import ListedCandidates, as_index
+from polyagents.index.interface import Index
 from polyagents.index.texts import read_candidates
 from polyagents.models.bi import BiEncoder
 from polyagents.models.encoder import CHUNK_TOKENS

@@ -51,7 +51,7 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
             if lowers_case(backbone):
                 own = filter(None, [tokenizer.normalizer])
                 tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
-            before, after = surroundings(tokenizer)
+            before, after = tokens_around(tokenizer)
             newline = native_newline(tokenizer)
             try_out(tokenizer)
     except InputError:
@@ -117,7 +117,7 @@ def native_newline(tokenizer: Tokenizer) -> str | None:
     return encoded.tokens[0] if lossless else None
 
 
-def surroundings(tokenizer: Tokenizer) -> tuple[str | None, str | None]:
+def tokens_around(tokenizer: Tokenizer) -> tuple[str | None, str | None]:
     """Return the tokens that the tokenizer itself puts before and after a text; None if it puts none.
 
     Qwen3-Embedding takes its vector from the `<|endoftext|>` that its tokenizer appends, though its eos_token is

@@ -50,7 +50,7 @@ class ParlaiVocabulary:
     counts: list[int]
 
 
-def check_numbers(compiled: Tokenizer, parlai: ParlaiVocabulary | None) -> None:
+def check_token_ids(compiled: Tokenizer, parlai: ParlaiVocabulary | None) -> None:
     """Refuse token ids beyond the vocabulary: an embedding has one row for each of its tokens."""
     size = compiled.get_vocab_size()
     largest = max(compiled.get_vocab().values(), default=-1)
@@ -78,7 +78,7 @@ def try_out(compiled: Tokenizer) -> None:
     compiled.encode_batch_fast(PROBES)
 
 
-def surroundings(compiled: Tokenizer) -> tuple[list[int], list[int], list[int]]:
+def ids_around(compiled: Tokenizer) -> tuple[list[int], list[int], list[int]]:
     """Return the ids that a tokenizer itself puts before a text, between the texts of a pair, and after a text."""
     text = len(compiled.encode("a", add_special_tokens=False).ids)
     single, pair = compiled.encode("a").ids, compiled.encode("a", "a").ids
@@ -117,7 +117,7 @@ class RankingTokenizer:
         Raises:
             InputError: a token id lies beyond the vocabulary.
         """
-        check_numbers(compiled, parlai)
+        check_token_ids(compiled, parlai)
         compiled.no_truncation()  # a folder's tokenizer.json may cut at 128 tokens (MiniLM); lengths are ours to set
         compiled.no_padding()
         compiled.encode_special_tokens = True  # "[SEP]" typed by a user is text
@@ -221,7 +221,7 @@ class RankingTokenizer:
         """Set the texts before every context and candidate, "" for none, and whether texts are read `plain`."""
         self.plain, self.prompts = plain, (context, candidate)
         if plain:
-            self.before, self.between, self.after = surroundings(self.compiled)
+            self.before, self.between, self.after = ids_around(self.compiled)
         self.context_prompt, self.candidate_prompt = self.encode(self.prompts)
 
     def contexts(self, texts: Sequence[str], limit: int | None) -> list[list[int]]:

@@ -1,17 +1,18 @@
-"""The vocabulary of a model trained from scratch: lower-case BPE (paper v1 4.5), the same for the same text.
+"""Vocabularies that are learnt, the same for the same text: lower-case BPE (paper v1 4.5), and word pieces.
 
-It consists of bytes, not letters: any text can be written in it, emoji included, and the library numbers bytes in
+BPE consists of bytes, not letters: any text can be written in it, emoji included, and the library numbers bytes in
 order, whereas it numbers letters by a hash table, differently in each run.
 """
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 import transformers
-from tokenizers import Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
+from tokenizers import AddedToken, Tokenizer, decoders, models, normalizers, pre_tokenizers, trainers
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_folder
 from polyagents.files.hashing import utf8
+from polyagents.text.tokenizer import RankingTokenizer, SpecialTokens
 
 # [S] surrounds every text (4.1), [NEWLINE] separates utterances (v1 4.5); the others are BERT's.
 SPECIAL = ("[PAD]", "[UNK]", "[S]", "[MASK]", "[NEWLINE]")
@@ -59,3 +60,37 @@ def save_vocabulary(tokenizer: Tokenizer, folder: str) -> None:
     fast = transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **names, extra_special_tokens=["[NEWLINE]"])
     with atomic_folder(folder, "build_vocabulary") as temporary:
         fast.save_pretrained(temporary)
+
+
+SIZE = 30_522  # BERT's; a small task has fewer word pieces to offer
+
+
+def learn_word_pieces(lines: Collection[str]) -> RankingTokenizer:
+    """Learn lower-case word pieces like BERT's, for a small backbone that starts from random weights."""
+    special = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[NEWLINE]"]
+    trained = bert_tokenizer(None)
+    assert trained.normalizer is not None
+    alphabet = sorted(set().union(*map(trained.normalizer.normalize_str, lines)) - {" "})
+    # The trainer numbers the pieces ##a, ##b, ... in the order of a hash table, another one in each run, and breaks
+    # ties between equally frequent pairs by these numbers; given as special tokens, they are numbered in order.
+    fixed = [*special, *(f"##{letter}" for letter in alphabet)]
+    trainer = trainers.WordPieceTrainer(
+        vocab_size=SIZE,
+        min_frequency=2,
+        special_tokens=fixed,
+        initial_alphabet=alphabet,
+        show_progress=False,
+    )
+    trained.train_from_iterator(lines, trainer)
+    tokenizer = bert_tokenizer(trained.get_vocab(with_added_tokens=False))
+    tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in special])
+    return RankingTokenizer(tokenizer, SpecialTokens(pad="[PAD]", start="[CLS]", end="[SEP]", newline="[NEWLINE]"))
+
+
+def bert_tokenizer(vocabulary: dict[str, int] | None) -> Tokenizer:
+    """Build a tokenizer of lower-case word pieces like BERT's."""
+    tokenizer = Tokenizer(models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizers.BertNormalizer(lowercase=True)
+    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+    tokenizer.decoder = decoders.WordPiece()
+    return tokenizer

@@ -1,8 +1,9 @@
-"""The candidates of a batch, by the source that an option names (`--candidates`, `--eval-candidates`)."""
+"""The examples of a batch, and their candidates by the source that an option names (`--candidates`)."""
 
 import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from polyagents.console import say
@@ -11,10 +12,48 @@ from polyagents.ranking.candidate_set import Candidate, CandidateSet, Label, inl
 from polyagents.ranking.joint_model import JointModel
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training import distributed
-from polyagents.training.examples import EncodedExamples
 
 RANDOM_NEGATIVES = 15  # of an example without candidates, if --cross-negatives is not given (paper 5.1)
 POOL_LIMIT = 100_000  # labels remembered as random negatives, a training set's worth in the paper's tasks
+
+
+@dataclass(frozen=True)
+class EncodedExamples:
+    """B examples.
+
+    Attributes:
+        contexts: token ids of their contexts.
+        labels: the right answers of each; None for an example without a label.
+        given: the candidates that came with each; None if no example has candidates.
+    """
+
+    contexts: list[list[int]]
+    texts: list[str]
+    labels: list[Label | None]
+    given: list[list[Candidate]] | None
+
+    def __len__(self) -> int:
+        return len(self.contexts)
+
+    @property
+    def labelled(self) -> bool:
+        """Whether any example has a label."""
+        return any(label is not None for label in self.labels)
+
+    @property
+    def without_own(self) -> int:
+        """How many examples with a label came without candidates."""
+        given = self.given or [[]] * len(self)
+        return sum(label is not None and not own for label, own in zip(self.labels, given, strict=True))
+
+    @property
+    def lists(self) -> list[list[Candidate]]:
+        """The candidates that each example ranks: its own, or else the distinct labels of the batch."""
+        distinct: dict[tuple[int, ...], Candidate] = {}
+        for label in self.labels:
+            if label is not None:
+                distinct.setdefault(label.candidate.ids, label.candidate)
+        return [own or list(distinct.values()) for own in self.given or [[]] * len(self)]
 
 
 def given_candidates(flag: str, source: str, examples: EncodedExamples, origin: str) -> list[list[Candidate]]:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from polyagents.models.encoder import Encoder
-from polyagents.models.reduction import ContextVectors
+from polyagents.models.formulas import ContextVectors
 from polyagents.models.tokens import Tokens
 
 Part = Any  # what an encoder makes of a chunk: vectors [b, D], context vectors, or scores [r, K]

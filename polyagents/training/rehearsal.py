@@ -14,7 +14,7 @@ from polyagents.models.backbone import config_values
 from polyagents.ranking.candidate_set import inline_set
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training.gradient_cache import random_state, set_random_state
-from polyagents.training.scoring import training_scores
+from polyagents.training.objective import training_scores
 
 STEP_TOKENS, RANKED_TOKENS = 32, 1_024  # of the longer text, at most: a step takes more time and memory
 TOLERANCE = 1e-3  # of the score: far above what rounding does in fp32

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from polyagents.errors import InputError
-from polyagents.training.examples import EncodedExamples
+from polyagents.training.candidate_sources import EncodedExamples
 
 FAILURES = 30  # updates in a row without finite gradients; fp16 needs up to 16 to find its scale
 EVERY = {"cpu": 1}  # updates between two reads of their norms; a read on a CPU costs nothing

@@ -15,12 +15,11 @@ from polyagents.options import with_plain_paths
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import learning
 from polyagents.training import distributed
-from polyagents.training_loop.callbacks import Callback
+from polyagents.training_loop.callbacks import Callback, trackers
 from polyagents.training_loop.progress_bar import ProgressBar
 from polyagents.training_loop.starting_model import begin, model_of_options
-from polyagents.training_loop.summary import Summary, decided_by, said_choices
+from polyagents.training_loop.summary import Summary, decisions_of, said_choices
 from polyagents.training_loop.text_example import read_example
-from polyagents.training_loop.trackers import trackers
 from polyagents.training_loop.trainer import Trainer
 from polyagents.training_loop.training_curve import Curves, Point, draw_beside
 from polyagents.training_loop.training_data import TrainingData
@@ -68,7 +67,7 @@ def train(
         teacher = begin(built, asdict(options), datapath)
         trainer = Trainer(built, data, held_out, options, files, listeners, teacher)
         if progress:
-            say(said_choices(asdict(options) | decided_by(built), given, data.size))
+            say(said_choices(asdict(options) | decisions_of(built), given, data.size))
         if resumed:
             trainer.resume()
         trainer.train()

@@ -23,7 +23,7 @@ from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.text.tokenizer import RankingTokenizer
-from polyagents.text.word_pieces import learn_word_pieces
+from polyagents.text.vocabulary import learn_word_pieces
 from polyagents.training import distributed
 from polyagents.training.distillation import Distillation
 from polyagents.training.optimising import align_weights

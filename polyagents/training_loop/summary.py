@@ -96,7 +96,7 @@ def command(*words: object) -> str:
     return shlex.join(["polyagents", *map(str, words)])
 
 
-def decided_by(model: RankingModel) -> dict[str, Any]:
+def decisions_of(model: RankingModel) -> dict[str, Any]:
     """Return the reduction and precision of a model that is about to be trained."""
     model.module.train()  # which arithmetic depends on
     return {"reduction_type": model.settings.ranking.reduction_type, "precision": model.precision}

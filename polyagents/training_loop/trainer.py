@@ -19,16 +19,14 @@ from polyagents.training import optimising
 from polyagents.training.candidate_sources import TrainingCandidates
 from polyagents.training.distillation import Distillation
 from polyagents.training.late_values import LateValues, read_all
-from polyagents.training.objective import Objective
-from polyagents.training.scoring import training_scores
+from polyagents.training.objective import Objective, training_scores
 from polyagents.training.watch import Watch
-from polyagents.training_loop import draws
 from polyagents.training_loop.budget import COPIES, VALIDATIONS, held_out_examples, validations
 from polyagents.training_loop.callbacks import Callback, Report
 from polyagents.training_loop.schedule import ENDING, Schedule
 from polyagents.training_loop.text_example import TextExample
 from polyagents.training_loop.training_data import TrainingData, batches, token_ids_of
-from polyagents.training_loop.training_files import STATE, TrainingFiles
+from polyagents.training_loop.training_files import STATE, TrainingFiles, drawing_state, restore_draws
 from polyagents.training_loop.training_options import TrainingOptions
 from polyagents.training_loop.validation import SMALLER_IS_BETTER, Validation, validate
 
@@ -378,7 +376,7 @@ class Trainer:
             "optimizer": self.optimizer.state_dict(),
             "schedule": self.schedule.state(),
             "scaler": self.scaler.state_dict(),
-            "draws": draws.draws(self.candidates),
+            "draws": drawing_state(self.candidates),
         }
         self.files.keep_last(self.model, state)
         self._saved_at = time.monotonic()
@@ -401,7 +399,7 @@ class Trainer:
             self.valid = self.valid.first(self.progress.held_out)
             self.schedule.restore(states["schedule"], self.updates, self.run_progress)
             self.scaler.load_state_dict(states["scaler"])
-            draws.restore(states["draws"], self.candidates, rank=0)
+            restore_draws(states["draws"], self.candidates, rank=0)
 
 
 def numbers_of(batches: Sequence[LateValues]) -> dict[str, list[float]]:

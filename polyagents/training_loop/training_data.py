@@ -10,7 +10,7 @@ import numpy as np
 from polyagents.errors import InputError
 from polyagents.ranking.candidate_set import Candidate, Label
 from polyagents.ranking.ranking_model import RankingModel
-from polyagents.training.examples import EncodedExamples
+from polyagents.training.candidate_sources import EncodedExamples
 from polyagents.training_loop.text_example import TextExample, read_example
 
 

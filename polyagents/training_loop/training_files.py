@@ -4,18 +4,23 @@ Both are a model's three files, which `Ranker.load` opens; M.checkpoint has the 
 """
 
 import contextlib
+import itertools
 import os
+from collections.abc import Mapping
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import clear_leftovers
+from polyagents.files.hashing import utf8
 from polyagents.files.locks import lock_model
 from polyagents.model_files.initial_weights import CHECKPOINT
 from polyagents.model_files.loading import checked_weights, read_weights
 from polyagents.model_files.saving import save_model
 from polyagents.ranking.ranking_model import RankingModel
+from polyagents.training.candidate_sources import TrainingCandidates
 
 STATE = "trainer"  # the name in a checkpoint of the state that only our trainer reads
 
@@ -100,3 +105,33 @@ class TrainingFiles:
             model.load_weights(checked_weights(model, read_weights(self.file)["model"], self.file))
         elif self._best is not None:
             model.load_weights(self._best)
+
+
+def drawing_state(candidates: TrainingCandidates) -> dict[str, Any]:
+    """Return the state of all that a run draws from; of several processes, that of the first."""
+    version, numbers, gauss = candidates.random.getstate()
+    state: dict[str, Any] = {"torch": torch.get_rng_state(), "python": [version, list(numbers), gauss]}
+    if torch.cuda.is_initialized():
+        state["cuda"] = torch.cuda.get_rng_state()
+    if candidates.seen:
+        # Bytes, and the end of each text: a pool of 100,000 texts is too large for JSON in a header.
+        raw = [utf8(text) for text in candidates.pool]
+        content = torch.frombuffer(bytearray(b"".join(raw)) or bytearray(1), dtype=torch.uint8)
+        state |= {"seen": candidates.seen, "pool": content, "ends": torch.tensor([len(text) for text in raw]).cumsum(0)}
+    return state
+
+
+def restore_draws(state: Mapping[str, Any], candidates: TrainingCandidates, rank: int) -> None:
+    """Continue the random draws from a checkpoint; the processes after the first derive their state from it."""
+    if rank:
+        torch.manual_seed(int(state["torch"].sum()) + rank)
+        return
+    torch.set_rng_state(state["torch"])
+    if "cuda" in state and torch.cuda.is_initialized():
+        torch.cuda.set_rng_state(state["cuda"])
+    version, numbers, gauss = state["python"]
+    candidates.random.setstate((version, tuple(numbers), gauss))
+    if "seen" in state:
+        content, ends = state["pool"].numpy().tobytes(), state["ends"].tolist()
+        candidates.pool = [content[start:end].decode() for start, end in itertools.pairwise([0, *ends])]
+        candidates.seen = state["seen"]

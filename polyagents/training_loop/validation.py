@@ -11,9 +11,8 @@ from polyagents.errors import InputError
 from polyagents.files.given_texts import texts_of
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, inline_set, shared_set_with_own
 from polyagents.ranking.ranking_model import RankingModel
-from polyagents.training.batch_metrics import evaluation_values
-from polyagents.training.candidate_sources import evaluation_candidates
-from polyagents.training.examples import EncodedExamples
+from polyagents.training.candidate_sources import EncodedExamples, evaluation_candidates
+from polyagents.training.objective import evaluation_values
 from polyagents.training_loop.text_example import TextExample
 from polyagents.training_loop.training_data import TrainingData, batches, token_ids_of
 
@@ -118,7 +117,7 @@ def validate(model: RankingModel, valid: Validation, batchsize: int) -> dict[str
     shown = {"desc": "Validating", "unit": " examples", "delay": SLOW, "leave": False}
     for batch in batches(iter(Bar(valid.examples, not valid.is_shown, **shown)), batchsize):
         encoded = token_ids_of(model, batch, random.Random(0))  # the same label each time
-        candidates = candidates_of(encoded if valid.own else dataclasses.replace(encoded, given=None), answers)
+        candidates = ranked_with(encoded if valid.own else dataclasses.replace(encoded, given=None), answers)
         scores = model.scores(encoded.contexts, candidates).cpu()
         values = evaluation_values(scores, candidates, model.module.logit_scale, RECALL_AT)
         for name, value in values.items():
@@ -127,7 +126,7 @@ def validate(model: RankingModel, valid: Validation, batchsize: int) -> dict[str
     return means | {"no_candidates": float(valid.without_own)}
 
 
-def candidates_of(batch: EncodedExamples, answers: list[Candidate] | None) -> CandidateSet:
+def ranked_with(batch: EncodedExamples, answers: list[Candidate] | None) -> CandidateSet:
     """Return what a batch ranks: its own candidates, or else the answers, or else its labels (None).
 
     The label of one example is no candidate of another among answers: a batch would decide what is ranked.

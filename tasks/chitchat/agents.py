@@ -9,7 +9,7 @@ from polyagents.tasks.counts import check_count
 from polyagents.text.normalize import normalized
 
 from ..one_message import OneMessageTeacher
-from .conversations import Conversation, read_conversations
+from .conversations import ChitchatConversation, read_conversations
 
 CANDIDATES = 20  # as ConvAI2
 
@@ -38,7 +38,7 @@ class DefaultTeacher(OneMessageTeacher):
 class Targets:
     """Every turn of each conversation after the first, with the turns before it as context."""
 
-    def __init__(self, conversations: list[Conversation], with_candidates: bool):
+    def __init__(self, conversations: list[ChitchatConversation], with_candidates: bool):
         self.conversations = conversations
         self.with_candidates = with_candidates
         self.every = [

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 SHARE = 20  # one conversation in 20 is in valid, and one in test
 
 
-class Conversation(NamedTuple):
+class ChitchatConversation(NamedTuple):
     """A conversation whose speakers alternate.
 
     Attributes:
@@ -24,7 +24,7 @@ class Conversation(NamedTuple):
     turns: list[str]
 
 
-def read_conversations(split: str) -> list[Conversation]:
+def read_conversations(split: str) -> list[ChitchatConversation]:
     """Read the conversations of a split in which somebody answers, in the order of the data.
 
     Raises:
@@ -33,7 +33,9 @@ def read_conversations(split: str) -> list[Conversation]:
     import chitchat_dataset  # imported here, so that the task can be named without the package
 
     every = (
-        Conversation(id, turns_of(held)) for id, held in chitchat_dataset.Dataset().items() if split_of(id) == split
+        ChitchatConversation(id, turns_of(held))
+        for id, held in chitchat_dataset.Dataset().items()
+        if split_of(id) == split
     )
     return [conversation for conversation in every if len(conversation.turns) > 1]
 

@@ -20,7 +20,7 @@ NEGATIVE = re.compile(r"negatives?(_\d+)?")
 
 
 @dataclass(frozen=True)
-class Columns:
+class DatasetColumns:
     """The columns of a data set that are read; all others are ignored.
 
     Attributes:
@@ -33,7 +33,7 @@ class Columns:
     negatives: tuple[str, ...]
 
     @classmethod
-    def of(cls, names: Iterable[str], where: str) -> "Columns":
+    def of(cls, names: Iterable[str], where: str) -> "DatasetColumns":
         """Find the columns by their names.
 
         Raises:
@@ -89,7 +89,7 @@ class Columns:
 
 READERS = {".parquet": of_parquet, ".jsonl": of_json_lines, ".json": of_json_lines}
 KINDS = "a folder that datasets' save_to_disk wrote, .parquet or .jsonl files, or a folder of such files"
-FILES = DataFiles("--hf-dataset", KINDS, READERS, Columns.of)
+FILES = DataFiles("--hf-dataset", KINDS, READERS, DatasetColumns.of)
 
 
 def open_split(path: str, split: str) -> Table:
@@ -107,7 +107,7 @@ def open_split(path: str, split: str) -> Table:
     return Table(blocks, columns)
 
 
-def saved(folder: str, split: str) -> tuple[list[Block], Columns]:
+def saved(folder: str, split: str) -> tuple[list[Block], DatasetColumns]:
     """Return the blocks and columns of a split that `save_to_disk` wrote, as one data set or several by name."""
     import datasets
 
@@ -121,4 +121,4 @@ def saved(folder: str, split: str) -> tuple[list[Block], Columns]:
     if name is None:
         raise FILES.no_such_split(folder, split, list(found))
     blocks, names = of_saved(found[name], f"{folder} ({name})")
-    return blocks, Columns.of(names, f"{folder} ({name})")
+    return blocks, DatasetColumns.of(names, f"{folder} ({name})")

@@ -73,7 +73,7 @@ class Block:
 
 
 class Table:
-    """The examples of a split, with one block in memory (`streaming.order.Examples`)."""
+    """The examples of a split, with one block in memory (`streaming.order.ShardedExamples`)."""
 
     def __init__(self, blocks: Sequence[Block], columns: Columns):
         self.blocks, self.columns = list(blocks), columns

@@ -73,7 +73,7 @@ def some_others(count: int, wanted: int, but: int, seed: str) -> list[int]:
     return list(found)
 
 
-class Examples(Protocol):
+class ShardedExamples(Protocol):
     """The examples of a split, in shards."""
 
     @property

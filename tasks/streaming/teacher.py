@@ -13,7 +13,7 @@ from parlai.utils.distributed import get_rank, num_workers
 
 from polyagents.files.json_files import read_json
 
-from .order import Examples, Order, Spot
+from .order import Order, ShardedExamples, Spot
 
 
 class Stream:
@@ -26,7 +26,7 @@ class Stream:
         is_evaluation: whether this is not a training set.
     """
 
-    def __init__(self, opt: Opt, datatype: str, shards: Examples):
+    def __init__(self, opt: Opt, datatype: str, shards: ShardedExamples):
         self.shards = shards
         self.order = Order(self.shards.sizes, int(opt.get("teacher_seed") or 0))
         self.is_evaluation = not DatatypeHelper.is_training(datatype)

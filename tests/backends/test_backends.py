@@ -11,12 +11,12 @@ import onnx
 import pytest
 import torch
 from backbones import FAMILIES, save
-from commands import copy_model, own, run
+from commands import SAMPLE, copy_model, own, run, train
 
 from polyagents import InputError, Ranker
 from polyagents.backends import onnx_runtime, openvino_runtime, runtimes
-from polyagents.backends.export import export_model
 from polyagents.backends.export_folder import backbone_fingerprint
+from polyagents.backends.exporting import export_model
 from polyagents.backends.tracing import encoders_of
 from polyagents.commands.names import OWN_COMMANDS
 from polyagents.model_files.building import build_encoder, build_model, settings_of
@@ -33,13 +33,27 @@ INT8 = 0.1
 
 
 @pytest.fixture(scope="module")
-def exported(trained, tmp_path_factory):
+def source(trained, once):
+    """Model files by kind. A graph takes a second, so the poly-encoder has one encoder; the bi-encoder has two."""
+
+    def of(kind):
+        if kind != "poly":
+            return trained(kind)
+        flags = ("--share-encoders", "true", "--reduction-type", "first", "--max-train-steps", 4)
+        flags += ("--validation-max-exs", "8", "--short-final-eval", "true")
+        return once("trained/poly-shared", lambda file: train(kind, file, "-t", SAMPLE, *flags))
+
+    return of
+
+
+@pytest.fixture(scope="module")
+def exported(source, tmp_path_factory):
     """Model files of a kind with an export beside them, each made when it is first asked for."""
     made = {}
 
     def of(kind, to, int8=False):
         if (kind, to, int8) not in made:
-            file = copy_model(trained(kind), tmp_path_factory.mktemp("exported") / "M")
+            file = copy_model(source(kind), tmp_path_factory.mktemp("exported") / "M")
             export_model(Ranker.load(file).model, str(file), to, int8)
             made[kind, to, int8] = file
         return made[kind, to, int8]
@@ -324,7 +338,7 @@ def test_a_graph_that_reads_other_files_is_refused(tmp_path):
 @pytest.mark.parametrize("to", RUNTIMES)
 def test_a_hostile_graph_is_refused_in_a_sentence_that_says_why(to, export):
     """Weights in another file, whose graph has the digest of the manifest; and weights that are cut off."""
-    file, folder = export("bi", to)
+    file, folder = export("poly", to)
     manifest = json.loads((folder / "manifest.json").read_text())
     for graph in manifest["graphs"]:
         path = folder / (graph["stem"] + (".onnx" if to == "onnx" else ".bin"))
@@ -375,8 +389,8 @@ def test_what_computes_something_else_is_not_published(trained, tmp_path, monkey
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
-def test_the_commands_compute_with_what_was_exported(trained, tmp_path, capsys, monkeypatch, chat):
-    file = copy_model(trained("poly"), tmp_path / "M")
+def test_the_commands_compute_with_what_was_exported(source, tmp_path, capsys, monkeypatch, chat):
+    file = copy_model(source("poly"), tmp_path / "M")
     (tmp_path / "replies.txt").write_text("\n".join(REPLIES))
     own("export", "-mf", file, "--to", "onnx", "--int8")
     assert f"{file}.onnx" in capsys.readouterr().out

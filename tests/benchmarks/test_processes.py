@@ -2,7 +2,6 @@
 
 import json
 
-import pytest
 from backbones import SENTENCES, save
 
 from polyagents.benchmarks import peers, processes
@@ -16,13 +15,12 @@ def test_rates_are_of_whole_batches_and_ratios_are_to_one_process(monkeypatch):
     assert rows[1]["way"] == "2 processes, 1 thread each"
 
 
-@pytest.mark.parametrize("count", [1, 2])
-def test_processes_share_the_steps(count, tmp_path, monkeypatch):
+def test_processes_share_the_steps(tmp_path, monkeypatch):
     examples = [(f"{SENTENCES[row % 6]} {row}", f"{SENTENCES[(row + 1) % 6]} {row}") for row in range(16)]
     (tmp_path / "examples.json").write_text(json.dumps(examples))
     backbone = save("bert", tmp_path / "backbone")
     job = {"backbone": backbone, "kind": "bi", "precision": "fp32", "batch": 4}
     monkeypatch.setattr(processes, "TRAIN", f"import polyagents.benchmarks.peers as peers; "
                         f"peers.TEXT_TRUNCATE = peers.LABEL_TRUNCATE = 20; {processes.TRAIN}")  # fmt: skip
-    found = processes.steps(count, 1, job | {"examples": str(tmp_path / "examples.json")})
+    found = processes.steps(2, 1, job | {"examples": str(tmp_path / "examples.json")})
     assert len(found) == 2 and min(found) > 0 and peers.TEXT_TRUNCATE == 360  # two of the four are not counted

@@ -30,13 +30,13 @@ WORKING = {
     "build_wiki_search": "--source pages.xml --outdir new --workers 1",
     "convert_weights": "--model-file M --to huggingface --out new",
     "evaluate": f"-mf M -t {SAMPLE} --num-examples 4 -bs 2 --compare M --out new --trec-run new.run --loglevel error",
-    "export": "-mf M --to openvino",
+    "export": "-mf M.other --to openvino",
     "mine_negatives": "-mf M -t fromfile:parlaiformat --fromfile-datapath colours --fromfile-datatype-extension true "
     "--outfile new --negatives 3",
     "rank": "-mf M --candidates-file replies.txt",
     "serve": "-mf M --candidates-file replies.txt --port 0",
     "train_model": f"-m bi -mf new -t {SAMPLE} --backbone scratch:tiny -bs 4 --max-train-steps 1 -vme 4 "
-    "--max-train-time 5 --short-final-eval true --loglevel error",
+    "--max-train-time 5 --short-final-eval true --dict-maxexs 100 --loglevel error",
     "eval_model": f"-mf M -t {SAMPLE} --num-examples 4 --loglevel error",
     "human_eval plan": "--difference .1 --wage 12",
     "human_eval self_chat": f"--model-file M --task {SAMPLE} --conversations 1 --turns 1 --out new.jsonl",

@@ -4,9 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from polyagents.evaluation import resampling
-from polyagents.evaluation.intervals import RESAMPLES, bootstrap_interval, share
-from polyagents.evaluation.resampling import estimates, randomisation_p
+from polyagents.evaluation import intervals
+from polyagents.evaluation.intervals import RESAMPLES, bootstrap_interval, estimates, randomisation_p, share
 
 EACH_ITS_OWN = np.arange(200)
 
@@ -29,7 +28,7 @@ def test_the_interval_is_that_of_a_loop_over_resampled_dialogues(values):
     dialogues = np.sort(np.random.default_rng(1).integers(0, 40, 200))
     dialogues = np.unique(dialogues, return_inverse=True)[1]
     units = dialogues.max() + 1
-    (times,) = resampling.resampled(units, 7)
+    (times,) = intervals.resampled(units, 7)
     means = [
         np.concatenate([values[dialogues == unit] for unit in np.repeat(np.arange(units), row.astype(int))]).mean(0)
         for row in times
@@ -58,7 +57,7 @@ def test_examples_that_repeat_within_their_dialogue_say_nothing_new(values):
 def test_the_same_seed_draws_the_same_in_blocks_of_any_size(values, monkeypatch):
     before = estimates(values, EACH_ITS_OWN, 5)
     assert estimates(values, EACH_ITS_OWN, 5) == before != estimates(values, EACH_ITS_OWN, 6)
-    monkeypatch.setattr(resampling, "AT_ONCE", 7 * 200)
+    monkeypatch.setattr(intervals, "AT_ONCE", 7 * 200)
     after = estimates(values, EACH_ITS_OWN, 5)
     np.testing.assert_allclose(np.array(after), np.array(before))
 
@@ -96,4 +95,4 @@ def test_equal_models_do_not_differ():
 
 def test_no_p_is_nothing():
     (p,) = randomisation_p(np.ones((100, 1)), np.arange(100), 0)
-    assert p == 1 / (1 + resampling.RANDOMISATIONS)
+    assert p == 1 / (1 + intervals.RANDOMISATIONS)

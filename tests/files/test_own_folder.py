@@ -17,7 +17,7 @@ from polyagents.human_eval.records import DEFAULT_QUESTION, Judgement
 from polyagents.human_eval.statistics.evaluation_report import write_report
 from polyagents.index.texts import ListedTexts
 from polyagents.mining import pool_in
-from polyagents.model_files import hugging_face, sentence_transformers_export
+from polyagents.model_files import saving, sentence_transformers_export
 from polyagents.text import vocabulary
 
 VERSION_0_1 = Path(__file__).parent.parent / "version_0_1"
@@ -41,7 +41,7 @@ def writers(tmp_path_factory):
         "index": partial(ranker.index, folder / "texts.txt"),
         "pool": lambda to: pool_in(to, ListedTexts(["one", "two"]), model),
         "model": ranker.save_pretrained,
-        "hugging face": partial(hugging_face.write_folder, model.context_encoder.backbone, model.tokenizer),
+        "hugging face": partial(saving.write_hugging_face, model.context_encoder.backbone, model.tokenizer),
         "sentence-transformers": partial(sentence_transformers_export.write_folder, model),
         "vocabulary": partial(vocabulary.save_vocabulary, vocabulary.learn_bpe(["a b"], 300)),
         "export": export,

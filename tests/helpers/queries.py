@@ -4,9 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from polyagents.models.attention import poly_scores
-from polyagents.models.query import Query
-from polyagents.models.reduction import ContextVectors
+from polyagents.models.formulas import ContextVectors, poly_scores
+from polyagents.models.two_towers import Query
 
 
 @dataclass(frozen=True)

@@ -14,7 +14,7 @@ from polyagents.index.in_memory import InMemoryVectors
 from polyagents.index.resident import joined_blocks
 from polyagents.index.scan import Scan, scan_precision
 from polyagents.index.stored_vectors import Coarse, VectorBlock, packed, unpacked
-from polyagents.models.attention import poly_scores
+from polyagents.models.formulas import poly_scores
 
 KINDS = ["fp32", "bf16", "int8"]
 

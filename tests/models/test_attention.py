@@ -1,11 +1,11 @@
-"""Each formula of attention.py against a slow loop that follows the paper word by word."""
+"""Each formula of formulas.py against a slow loop that follows the paper word by word."""
 
 import math
 
 import pytest
 import torch
 
-from polyagents.models.attention import attend, bi_scores, masked_softmax, poly_scores
+from polyagents.models.formulas import attend, bi_scores, masked_softmax, poly_scores
 
 SIZES = [(1, 1, 1, 1), (2, 3, 1, 1), (2, 1, 5, 4), (3, 4, 7, 16), (5, 6, 2, 3)]  # B, C, T, M
 

@@ -16,9 +16,9 @@ from polyagents.model_files.building import vocabulary_of
 from polyagents.models.backbone import load_backbone
 from polyagents.models.bi import BiEncoder
 from polyagents.models.encoder import Encoder, keeps_apart
+from polyagents.models.formulas import CONTEXT_VECTORS, REDUCTIONS
 from polyagents.models.model_options import EncoderOptions, PolyOptions, TowerOptions
 from polyagents.models.poly import PolyEncoder
-from polyagents.models.reduction import CONTEXT_VECTORS, REDUCTIONS
 from polyagents.models.tokens import pad, pad_joint
 from polyagents.text.pretrained import load_tokenizer
 

@@ -2,7 +2,7 @@
 
 import torch
 
-from polyagents.models.late_interaction import late_interaction
+from polyagents.models.joint import late_interaction
 from polyagents.models.tokens import pad_joint
 
 ROWS = [([20, 7, 9, 12, 21], [[20, 5, 21], [20, 5, 6, 7, 21], [20, 11, 21]]), ([20, 6, 21], [[20, 8, 8, 9, 21]])]

@@ -5,7 +5,7 @@ import torch
 from parlai.agents.transformer.modules import BasicAttention
 from parlai.agents.transformer.polyencoder import PolyBasicAttention, PolyEncoderModule
 
-from polyagents.models.attention import attend, poly_scores
+from polyagents.models.formulas import attend, poly_scores
 
 B, C, T, M, D = 3, 5, 11, 7, 16
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from polyagents.models.reduction import (
+from polyagents.models.formulas import (
     CONTEXT_VECTORS,
     REDUCTIONS,
     context_vectors,

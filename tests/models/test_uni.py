@@ -22,8 +22,8 @@ from polyagents.errors import InputError
 from polyagents.model_files.building import build_encoder, settings_of
 from polyagents.models.cross import CrossEncoder
 from polyagents.models.encoder import Encoder
+from polyagents.models.formulas import reduce
 from polyagents.models.model_options import EncoderOptions, UniOptions
-from polyagents.models.reduction import reduce
 from polyagents.models.tokens import JointTokens, Tokens, pad, pad_joint
 from polyagents.models.uni import UniEncoder
 from polyagents.ranking.candidate_set import Candidate, Label, inline_set

@@ -40,7 +40,7 @@ def scores(model_file, **overrides):
     return Ranker.load(model_file, **overrides).score(CONTEXTS, REPLIES)
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_only_adapters_learn_and_are_kept(kind, adapted, backbone):
     stored = read(adapted(kind))["model"]
     assert all(".lora_" in name for name in stored if ".backbone." in name)
@@ -54,7 +54,7 @@ def test_only_adapters_learn_and_are_kept(kind, adapted, backbone):
             assert torch.equal(loaded[name][: len(weight)], weight)  # embeddings have grown
 
 
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_merged_adapters_score_alike_without_a_backbone(kind, adapted, tmp_path):
     own("convert_weights", "-mf", adapted(kind), "--to", "model-file", "--out", tmp_path / "M")
     merged = read(tmp_path / "M")["model"]

@@ -1,6 +1,7 @@
 """A checkpoint or model file whose tensors are not what the model says is refused before anything uses them."""
 
 import json
+import shutil
 import struct
 from pathlib import Path
 
@@ -12,9 +13,10 @@ from polyagents import InputError, Ranker
 from polyagents.files import model_file
 
 
-@pytest.fixture
-def stopped(tmp_path):
-    """A training that was stopped after two updates: the flags that go on with it, its checkpoint, and its state."""
+@pytest.fixture(scope="module")
+def two_updates(tmp_path_factory):
+    """A folder with a training that was stopped after two updates, and its flags."""
+    tmp_path = tmp_path_factory.mktemp("stopped")
     schedule = ("--lr-scheduler", "reduceonplateau")  # which has a state of its own
     flags = (*write_task(tmp_path, colour_dialogues(8)), "--optimizer", "adamw", *schedule)
     train("poly", tmp_path / "M", *flags, "--max-train-steps", 2)
@@ -23,6 +25,16 @@ def stopped(tmp_path):
         for part in ("", ".opt", ".dict", ".trainstats"):
             if Path(f"{tmp_path / 'M'}{part}").exists():
                 Path(f"{file}{part}").write_bytes(Path(f"{tmp_path / 'M'}{part}").read_bytes())
+    return tmp_path, flags
+
+
+@pytest.fixture
+def stopped(two_updates, tmp_path):
+    """The same in a folder of the test's own: the flags that go on with it, its checkpoint, and its state."""
+    folder, flags = two_updates
+    for path in folder.glob("M*"):
+        shutil.copy(path, tmp_path)
+    file = f"{tmp_path / 'M'}.checkpoint"
     return (tmp_path / "M", *flags, "--max-train-steps", 4), file, model_file.read(file)
 
 

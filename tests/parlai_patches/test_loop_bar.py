@@ -85,7 +85,7 @@ def test_into_a_file_there_are_lines_now_and_then(said, monkeypatch):
 
 def test_what_only_patience_ends_shows_no_time_left(said):
     flags = ("--validation-every-n-steps", "2", "--validation-patience", "1", "-lr", "0", "-vmt", "loss")
-    flags += ("--num-epochs", "-1", "--lr-scheduler", "reduceonplateau")
+    flags += ("--num-epochs", "-1", "--lr-scheduler", "reduceonplateau", "--warmup-updates", "2")
     shown, _ = said("M", Terminal, *flags)
     assert re.search(r"\d+ updates \[\d\d:\d\d, ", shown) and "<" not in shown
 

@@ -25,12 +25,12 @@ from transformers import AutoModelForMaskedLM, AutoTokenizer
 import polyagents
 from polyagents.benchmarks import backbones as sweep
 from polyagents.errors import InputError
-from polyagents.model_files.hugging_face import write_folder
+from polyagents.model_files.saving import write_hugging_face
 from polyagents.models.tokens import Tokens
 from polyagents.parlai_agents.task_reader import Position, TaskReader, TextPair
-from polyagents.pretraining import batches
 from polyagents.pretraining import world as pretraining_world
 from polyagents.pretraining.masking import MaskingVocabulary, mask, starts
+from polyagents.pretraining.planning import chunks, distributed_over
 from polyagents.pretraining.pretrain_model import LABELS, WORDS
 from polyagents.pretraining.pretraining_examples import split_sentences, with_others
 from polyagents.pretraining.world import PretrainWorld
@@ -38,7 +38,8 @@ from polyagents.training import distributed
 
 PRETRAIN = "polyagents:Pretrain"
 TINY = ("--backbone", "scratch:tiny", "--text-truncate", "64", "--label-truncate", "16", "--batch-tokens", "500")
-TINY += ("--validation-every-n-epochs", "-1", "--warmup-updates", "5", "--short-final-eval", "true", "-vme", "50")
+TINY += ("--validation-every-n-epochs", "-1", "--warmup-updates", "5", "--short-final-eval", "true", "-vme", "20")
+TINY += ("--dict-maxexs", "400")
 
 
 def pretrain(file, *arguments):
@@ -189,13 +190,13 @@ def test_running_text_is_cut_between_sentences():
 def test_chunks_hold_every_example_once_with_little_padding():
     draw = random.Random(0)
     lengths = [min(int(draw.expovariate(1 / 60)) + 5, 432) for _ in range(4_000)]
-    made = batches.chunks(lengths, 1_024, draw)
+    made = chunks(lengths, 1_024, draw)
     assert sorted(itertools.chain(*made)) == list(range(4_000))
     width = sum(len(chunk) * max(lengths[row] for row in chunk) for chunk in made)
     assert (width - sum(lengths)) / width < 0.03
     assert all(len(chunk) * max(lengths[row] for row in chunk) <= 1_024 for chunk in made)
     for count in (1, 7, 30):
-        dealt = batches.updates(made, count, draw)
+        dealt = distributed_over(made, count, draw)
         assert len(dealt) == count and sorted(itertools.chain(*itertools.chain(*dealt))) == list(range(4_000))
         assert max(map(len, dealt)) - min(map(len, dealt)) <= 1
 
@@ -276,7 +277,7 @@ def test_a_constant_text_is_learnt_by_heart_and_its_random_words_are_not(tmp_pat
     """The loss falls to the entropy of what cannot be known: 0 for what is always the same, ln 8 for one of 8."""
     words = "12345678"
     task = write_task(tmp_path, [("a b c d e f", f"g h {word} j k", None) for word in words * 40])
-    flags = ("--batch-tokens", "1000", "-lr", "2e-3", "--max-train-steps", "240", "--dropout", "0")
+    flags = ("--batch-tokens", "1000", "-lr", "5e-3", "--max-train-steps", "120", "--dropout", "0")
     run("train_model", "-m", PRETRAIN, "-mf", tmp_path / "M", *TINY, *task, *flags)
     agent = create_agent(
         ParlaiParser(True, True).parse_args(["-mf", str(tmp_path / "M"), "-t", SAMPLE, "-dt", "valid"])
@@ -293,7 +294,7 @@ def test_a_constant_text_is_learnt_by_heart_and_its_random_words_are_not(tmp_pat
         assert abs(float(loss) / 8 - entropy) < 0.15, (place, entropy)
 
 
-@pytest.mark.parametrize("kind", ["bi", "poly", "uni", "cross"])
+@pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_the_folder_starts_every_ranker(kind, tmp_path):
     pretrain(tmp_path / "P", "--max-train-steps", "3")
     folder = tmp_path / "P.backbone"
@@ -309,13 +310,13 @@ def test_the_folder_starts_every_ranker(kind, tmp_path):
     assert lm.cls.predictions.decoder.weight is lm.bert.embeddings.word_embeddings.weight
 
 
-def test_evaluation_says_the_same_each_time_and_all_of_it(tmp_path):
+def test_evaluation_says_the_same_each_time_and_all_of_it(colours, tmp_path):
     pretrain(tmp_path / "P", "--max-train-steps", "2")
-    first, second = (evaluate(tmp_path / "P", "-t", SAMPLE, "-dt", "valid") for _ in range(2))
+    first, second = (evaluate(tmp_path / "P", *colours, "-dt", "valid") for _ in range(2))
     for name in ("exs", "loss", "ppl", "token_acc", "next_utterance_acc", "next_utterance_loss", "padding"):
         assert first[name] == second[name]
     assert first["ppl"] == pytest.approx(math.exp(first["loss"]))
-    assert first["exs"] == len(TaskReader(reader_options("valid"), 0).read(10_000))
+    assert first["exs"] == 30
 
 
 def test_part_of_an_evaluation_measures_both_objectives(tmp_path):
@@ -575,7 +576,7 @@ def test_a_task_that_nothing_can_be_validated_on(tmp_path):
 def test_a_full_disk_leaves_the_folder_that_was_there(tmp_path, monkeypatch):
     agent = make(save("bert", tmp_path / "bert"))
     folder = tmp_path / "M.backbone"
-    write_folder(agent.module.lm, agent.dict.ready, str(folder))
+    write_hugging_face(agent.module.lm, agent.dict.ready, str(folder))
     before = {path.name: path.read_bytes() for path in folder.iterdir()}
 
     def full(*_, **__):
@@ -583,7 +584,7 @@ def test_a_full_disk_leaves_the_folder_that_was_there(tmp_path, monkeypatch):
 
     monkeypatch.setattr(type(agent.module.lm), "save_pretrained", full)
     with pytest.raises(InputError, match=r"cannot be written .No space left"):
-        write_folder(agent.module.lm, agent.dict.ready, str(folder), again=True)
+        write_hugging_face(agent.module.lm, agent.dict.ready, str(folder), again=True)
     assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
     assert sorted(path.name for path in tmp_path.iterdir()) == ["M.backbone", "bert"]
 

@@ -132,7 +132,7 @@ class Train(Command):
         return ["train_model", "-m", "bi", "-mf", folder / "M", "-t", SAMPLE, "--backbone", "scratch:tiny", "-bs", "4",
                 "--validation-every-n-steps", "2", "--validation-max-exs", "4", "--short-final-eval", "true",
                 "--max-train-steps", "5", "--loglevel", "error", "-vmt", "loss", "--text-truncate", "16",
-                "--label-truncate", "8"]  # fmt: skip
+                "--label-truncate", "8", "--dict-maxexs", "100"]  # fmt: skip
 
     def look(self, folder):
         if (folder / "M").exists() and (folder / "M.opt").exists():  # the second is written last

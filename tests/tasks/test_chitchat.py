@@ -14,7 +14,7 @@ from teachers import label, plain, teacher, told
 
 from polyagents.faults import users_fault
 from polyagents.tasks.chitchat.agents import Targets
-from polyagents.tasks.chitchat.conversations import Conversation, split_of, turns_of
+from polyagents.tasks.chitchat.conversations import ChitchatConversation, split_of, turns_of
 from polyagents.text.normalize import normalized
 
 TASK = "polyagents.tasks.chitchat"
@@ -90,7 +90,9 @@ def test_candidates_are_of_other_conversations_and_read_differently(conversation
 
 
 def test_no_candidate_is_of_the_same_conversation():
-    dialogues = [Conversation(str(number), [f"{place} of {number}" for place in range(30)]) for number in range(3)]
+    dialogues = [
+        ChitchatConversation(str(number), [f"{place} of {number}" for place in range(30)]) for number in range(3)
+    ]
     targets = Targets(dialogues, with_candidates=True)
     for index, target in enumerate(targets.every):
         own = [text for text in targets[index]["label_candidates"] if text.endswith(f"of {target.conversation}")]

@@ -19,9 +19,8 @@ from polyagents.parlai_patches.late_metrics import each_of
 from polyagents.ranking.candidate_set import Label, inline_set, shared_set
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.training import optimising
-from polyagents.training.examples import EncodedExamples
-from polyagents.training.objective import Objective
-from polyagents.training.scoring import training_scores
+from polyagents.training.candidate_sources import EncodedExamples
+from polyagents.training.objective import Objective, training_scores
 from polyagents.training.watch import Watch
 
 CONTEXTS = [*SENTENCES[:2], " ".join(SENTENCES)]
@@ -106,8 +105,7 @@ def moved_to(mode, model):
     return model
 
 
-@pytest.mark.parametrize("chunk_tokens", [None, 24])
-@pytest.mark.parametrize("inline", [False, True])
+@pytest.mark.parametrize(("inline", "chunk_tokens"), [(False, 24), (True, None)])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_an_update_reads_nothing(backbone, device, variant, inline, chunk_tokens):
     architecture, options = VARIANTS[variant]

@@ -4,7 +4,7 @@ import math
 
 import torch
 
-from polyagents.training.losses import ranking_loss
+from polyagents.models.formulas import ranking_loss
 
 
 def test_loss_is_cross_entropy_over_what_counts():

@@ -9,7 +9,7 @@ from polyagents import Ranker
 from polyagents.errors import InputError
 from polyagents.ranking.candidate_set import Candidate, Label
 from polyagents.training import watch
-from polyagents.training.examples import EncodedExamples
+from polyagents.training.candidate_sources import EncodedExamples
 from polyagents.training.watch import Watch
 from polyagents.training_loop.callbacks import Callback
 

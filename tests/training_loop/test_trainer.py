@@ -33,10 +33,9 @@ from polyagents.parlai_agents.ranker_agent import RankerAgent
 from polyagents.ranking.candidate_set import Candidate, Label
 from polyagents.training.candidate_sources import TrainingCandidates
 from polyagents.training_loop import trainer, validation
-from polyagents.training_loop.callbacks import Callback
+from polyagents.training_loop.callbacks import PACKAGES, Callback
 from polyagents.training_loop.from_python import architecture_named
 from polyagents.training_loop.text_example import read_example
-from polyagents.training_loop.trackers import PACKAGES
 from polyagents.training_loop.training_data import TrainingData
 
 ROOT = Path(__file__).parents[2]

@@ -65,7 +65,7 @@ PLATEAU = ("--lr-scheduler", "reduceonplateau")  # what does not depend on the l
 
 
 @pytest.mark.parametrize(
-    ("more", "every"), [(PLATEAU, 1), (("--precision", "fp16"), 1), (("--chunk-tokens", 64), 1), (CONSTANT_RATE, 4)]
+    ("more", "every"), [((*PLATEAU, "--chunk-tokens", 64), 1), (("--precision", "fp16"), 1), (CONSTANT_RATE, 4)]
 )
 def test_a_loss_that_is_no_number_is_reported_and_not_trained_on(more, every, ordered, monkeypatch, tmp_path):
     """At once, or as on a GPU, where one looks after several updates."""
@@ -78,7 +78,7 @@ def test_a_loss_that_is_no_number_is_reported_and_not_trained_on(more, every, or
     assert len(said) == 2 and "Update 2: the loss of 8 of 8 examples is not finite" in said[0]
     assert "i like " in said[0] and "so you like " in said[0]
     assert weights(tmp_path / "bad")["number_training_updates"] == 4
-    if more in (PLATEAU, CONSTANT_RATE):  # the same updates without the poisoned two
+    if "fp16" not in more:  # the same updates without the poisoned two
         assert largest_difference(tmp_path / "good", tmp_path / "bad") == 0
 
 

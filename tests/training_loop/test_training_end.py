@@ -102,22 +102,29 @@ def test_the_end_says_what_may_be_deleted_or_deletes_it(way, keep, colours, tmp_
     assert Ranker.load(file).rank("red ?", ["red", "blue"])
 
 
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """The file of a model that has learnt its examples."""
+    file = tmp_path_factory.mktemp("learned") / "start"
+    Ranker.train(PAIRS, file, valid=PAIRS, learningrate=3e-3, num_epochs=30, **SMALL)
+    return file
+
+
 @pytest.mark.parametrize("scheduler", ["linear", "reduceonplateau"])
-def test_a_run_that_only_got_worse_keeps_its_start_and_says_so_first(scheduler, colours, tmp_path, capsys):
-    """At a rate at which every model forgets everything, from a model that has learnt its examples."""
-    learned = Ranker.train(PAIRS, tmp_path / "start", valid=PAIRS, learningrate=3e-3, num_epochs=30, **SMALL)
+def test_a_run_that_only_got_worse_keeps_its_start_and_says_so_first(scheduler, learned, colours, tmp_path, capsys):
+    """At a rate at which every model forgets everything."""
     capsys.readouterr()
-    more = {"init_model": tmp_path / "start", "learningrate": 0.5, "max_train_steps": 4, "lr_scheduler": scheduler}
+    more = {"init_model": learned, "learningrate": 0.5, "max_train_steps": 4, "lr_scheduler": scheduler}
     again = Ranker.train(PAIRS, tmp_path / "M", valid=PAIRS, validation_every_n_steps=1, warmup_updates=0, **more)
     said = capsys.readouterr().err.splitlines()
     kept = f"): {tmp_path / 'M'} is the model that the run began with."
     assert kept in said[next(i for i, line in enumerate(said) if "Training finished: " in line) - 1]
-    for name, weight in learned.model.module.state_dict().items():
+    for name, weight in Ranker.load(learned).model.module.state_dict().items():
         assert torch.equal(weight, again.model.module.state_dict()[name])
-    flags = ("--init-model", tmp_path / "start", "-lr", 0.5, "--max-train-steps", 4, "--warmup-updates", 0)
+    flags = ("--init-model", learned, "-lr", 0.5, "--max-train-steps", 4, "--warmup-updates", 0)
     lines = trained(tmp_path / "theirs", *colours, *flags, "--lr-scheduler", scheduler).splitlines()
     assert "No validation was better than the start (accuracy " in lines[lines.index("") + 1]
-    assert largest_difference(tmp_path / "start", tmp_path / "theirs") == 0
+    assert largest_difference(learned, tmp_path / "theirs") == 0
 
 
 def test_without_progress_a_training_from_python_says_nothing(tmp_path, capsys):

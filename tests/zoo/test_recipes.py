@@ -3,6 +3,7 @@
 import json
 import math
 import re
+import shutil
 from collections import Counter
 from pathlib import Path
 
@@ -354,23 +355,24 @@ def test_every_recipe_trains(name, tmp_path, monkeypatch):
 # ---- reports ---------------------------------------------------------------------------------------------------------
 
 
+@pytest.fixture(scope="module")
+def smoked(tmp_path_factory):
+    """Two models of one recipe and one of another, each in a folder."""
+    folder = tmp_path_factory.mktemp("smoked")
+    with pytest.MonkeyPatch.context() as patched:
+        for number, name in enumerate(("bi", "bi", "poly-16"), 1):
+            (folder / str(number)).mkdir()
+            run_smoke(patched, f"wikipedia/{name}/reddit", folder / str(number), "--seed", number)
+    return folder
+
+
 @pytest.fixture
-def reported(tmp_path, monkeypatch, capsys):
-    """`recipe report` on two models of one recipe and one of another: what it prints."""
-
-    def run():
-        for folder, name in (
-            ("1", "wikipedia/bi/reddit"),
-            ("2", "wikipedia/bi/reddit"),
-            ("3", "wikipedia/poly-16/reddit"),
-        ):
-            (tmp_path / folder).mkdir()
-            run_smoke(monkeypatch, name, tmp_path / folder, "--seed", folder)
-        return lambda: polyagents(monkeypatch, capsys, "recipe", "report", tmp_path)
-
+def reported(smoked, tmp_path, monkeypatch, capsys):
+    """`recipe report` on a copy of these models: what it prints."""
+    shutil.copytree(smoked, tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr(report, "TIMED_CANDIDATES", 20)
     monkeypatch.setattr(report, "MESSAGES", dict.fromkeys(PUBLISHED, 2))
-    return run()
+    return lambda: polyagents(monkeypatch, capsys, "recipe", "report", tmp_path)
 
 
 def rewrite(path, **values):

@@ -10,7 +10,6 @@ from torch import Tensor
 from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.index.approximate import Neighbours, search_one
-from polyagents.index.base import Hits, Index
 from polyagents.index.builder import ALONE, BLOCK, BuildPart, Cluster, Encode, Worker, other_model
 from polyagents.index.engines.engine import (
     INDEX_TYPES,
@@ -22,9 +21,10 @@ from polyagents.index.engines.engine import (
     Version,
     candidate_ids,
 )
+from polyagents.index.interface import Hits, Index
 from polyagents.index.shard import SHARD
 from polyagents.index.texts import ListedTexts, Texts
-from polyagents.models.query import Query
+from polyagents.models.two_towers import Query
 from polyagents.ranking.two_tower_model import TwoTowerModel
 
 

@@ -12,7 +12,7 @@ from polyagents.errors import InputError
 from polyagents.index.builder import Encode
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
-from polyagents.models.query import Query
+from polyagents.models.two_towers import Query
 from polyagents.ranking.pieces import Steps
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import two_towers
