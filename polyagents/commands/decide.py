@@ -5,7 +5,7 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import CommandParser, add_backend_flag, add_precision_flag, positive_int, probability
+from polyagents.arguments import CommandParser, add_backend_flag, add_precision_flag, positive_int, threshold
 from polyagents.commands.context_answers import (
     add_index_flags,
     add_rerank_flags,
@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
     add_index_flags(parser, options)
     parser.add_argument(
         "--none",
-        type=probability,
+        type=threshold,
         help="choose none if the best option is less probable; by default, what calibrate has learnt decides",
     )
     parser.add_argument("--top-k", type=positive_int, default=5, help="how many probabilities to write")

@@ -13,7 +13,6 @@ from polyagents.console import in_columns
 from polyagents.errors import InputError
 from polyagents.files.own_folder import check_out_file
 from polyagents.zoo.models import our_agent
-from polyagents.zoo.resolve import zoo_file
 
 
 class EvaluateParser(TaskCommandParser):
@@ -87,6 +86,7 @@ def run(opt: Mapping[str, Any]) -> None:
 def is_calibrated(opt: Mapping[str, Any]) -> bool:
     """Whether there is a calibration beside a model."""
     from polyagents.decisions.calibration import path_of
+    from polyagents.zoo.resolve import zoo_file
 
     return os.path.exists(path_of(zoo_file(opt["model_file"], opt["datapath"])))
 
@@ -98,6 +98,7 @@ def decided(opt: Mapping[str, Any]) -> dict[str, Any]:
     from polyagents.decisions.scoring import scores_of
     from polyagents.parlai_agents.decision_task import examples_of_task
     from polyagents.ranker import Ranker
+    from polyagents.zoo.resolve import zoo_file
 
     ranker = Ranker.load(zoo_file(opt["model_file"], opt["datapath"]), opt["no_cuda"], opt["gpu"])
     calibration = ranker.calibration

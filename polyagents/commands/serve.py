@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, port_number, positive_int, probability
+from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, port_number, positive_int, threshold
 from polyagents.console import LOADING, say, waiting
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
@@ -58,7 +58,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--hand-over",
-        type=probability,
+        type=threshold,
         default=0.0,
         help="the chat leaves a message to a person if its reply is less probable; the model must be calibrated",
     )

@@ -92,7 +92,7 @@ def add_compatible_endpoints(app: FastAPI, answering: Answering) -> None:
         """Decide between options, with probabilities if the model is calibrated, in the shape of TypeSafe's API."""
         return await answering.decide(request, http)
 
-    @app.get(MODELS, responses=problems(Problem), response_description="The model")
+    @app.get(MODELS, include_in_schema=False)
     async def models() -> Models:
         """List the one model of this server, in the shape of TypeSafe's API."""
         return answering.models()

@@ -132,7 +132,7 @@ def test_a_folder_says_its_splits_by_the_names_of_its_files(tmp_path):
         ("a.csv", "context,label\na,b,c\n", "Row 1 of .* has 3 cells, and the first line 2"),
         ("a.csv", 'context,label\na,"b\n', "is not valid CSV in the row that begins with 'a,.*a quote is not closed"),
         ("a.csv", b"context,label\na,\xff\n", "is not in UTF-8"),
-        ("a.csv", "context,label\n,b\n", "Row 1 of .* has an empty context or label"),
+        ("a.jsonl", '{"context": "a", "label": ["b", " "]}', "Row 1 of .* has an empty context or label"),
         ("a.csv", "context,label,candidates\na,b,no\n", "Row 1 of .*: candidates is 'no'; write a JSON list"),
         ("a.csv", "context,label\n", "has no rows"),
         ("a.csv", "", "has no rows"),
