@@ -160,7 +160,7 @@ class Usage(BaseModel):
 class SystemOneResponse(BaseModel):
     """The answers, by the names of their questions."""
 
-    model: str
+    model: Annotated[str, Field(description="the name of the model that answered")]
     answers: Annotated[
         dict[str, dict[str, Any]],
         Field(
@@ -169,7 +169,7 @@ class SystemOneResponse(BaseModel):
             "calibrated: false if the model has no calibration, so that its numbers are no probabilities"
         ),
     ]
-    usage: Usage
+    usage: Annotated[Usage, Field(description="how many tokens the model has read: input_tokens")]
 
 
 class ModelMetadata(BaseModel):

@@ -135,7 +135,7 @@ def test_the_page_shows_what_is_served(client, served):
 
 def test_the_endpoints_are_described_without_the_network(client):
     page, schema = client.get("/docs").text, client.get("/openapi.json").json()
-    assert set(schema["paths"]) == {"/rank", "/chat", "/v1/rerank", "/v2/rerank", "/v1/embeddings"}
+    assert set(schema["paths"]) == {"/rank", "/chat", "/v1/rerank", "/v2/rerank", "/v1/embeddings", "/v1/systemone"}
     described = "200 400 401 403 408 413 415 422 429 500 503"
     for path, methods in schema["paths"].items():
         assert set(described.split()) == set(methods["post"]["responses"])
