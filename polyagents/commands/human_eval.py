@@ -21,6 +21,7 @@ STEPS = {
     "export": "export_files",
     "forget": "forget_people",
     "prolific": "run_on_prolific",
+    "mturk": "run_on_mturk",
 }
 
 

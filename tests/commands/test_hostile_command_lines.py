@@ -47,6 +47,7 @@ WORKING = {
     "human_eval chat": "M --database e.db --port 0",
     "human_eval report": "--database e.db --out new",
     "human_eval forget": "--older-than 9 --database e.db",
+    "human_eval mturk": "approve --study turk.json --database e.db",
     "human_eval prolific": "approve --study study.json --database e.db",
     "human_eval export": "--to acute_eval --out new.jsonl --database e.db",
 }
@@ -68,6 +69,7 @@ def base(trained, tmp_path_factory):
     (folder / "replies.txt").write_text("hello\nbye\nyes\nno\n")
     (folder / "binary").write_bytes(bytes(range(256)) * 9)
     (folder / "empty").touch()
+    (folder / "turk.json").write_text(json.dumps({"id": "3" + "B" * 29, "places": 3, "each": 2}))
     (folder / "study.json").write_text(json.dumps({"id": "c" * 24, "places": 3, "each": 2, "code": "DONE"}))
     (folder / "folder").mkdir()
     write_task(folder, colour_dialogues(8), "colours")
