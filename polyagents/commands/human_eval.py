@@ -20,6 +20,8 @@ STEPS = {
     "report": "write_report",
     "export": "export_files",
     "forget": "forget_people",
+    "prolific": "run_on_prolific",
+    "mturk": "run_on_mturk",
 }
 
 
@@ -27,8 +29,8 @@ def parser() -> argparse.ArgumentParser:
     """Declare the step; its own flags follow it."""
     parser = CommandParser(
         "polyagents human_eval",
-        "Human evaluation, with people whom you invite or a crowd: two conversations side by side, which speaker would "
-        "you rather talk to? Flags of a step: polyagents human_eval STEP --help",
+        "Human evaluation, by people whom you invite or by a crowd: two conversations side by side, which speaker "
+        "would you rather talk to? Flags of a step: polyagents human_eval STEP --help",
     )
     parser.add_argument("step", nargs="?", help=", ".join(STEPS))
     parser.add_argument("arguments", nargs=argparse.REMAINDER, help="the step's own")

@@ -75,7 +75,7 @@ class Study:
             spread among the pairs. None: all.
         texts: the file of the pages' texts; "" for English.
         title: what the platform shows; also `description`.
-        reward: of each person, in cents.
+        reward: of each person, in cents; `duration` is what the platform is told that it takes, in minutes.
         platform: a key of PLATFORMS.
     """
 
@@ -93,6 +93,7 @@ class Study:
     title: str = ""
     description: str = ""
     reward: int = 0
+    duration: int = 10
     platform: str = "link"
 
     @property
@@ -127,6 +128,7 @@ def read_study(path: str, platform: str, needs_id: bool = True) -> Study:
                 "each": 1 <= study.each <= 10_000,
                 "minutes": 1 <= study.minutes <= 100_000,
                 "onboarding": study.onboarding is None or study.onboarding >= 0,
+                "duration": 1 <= study.duration <= 10_000,
                 "reward": 0 <= study.reward <= 1_000_000,
                 "screening": all({*one.accepted} <= {*one.options} and one.accepted for one in questions),
                 "id": re.fullmatch(rules.form, study.id) or not (study.id or needs_id),

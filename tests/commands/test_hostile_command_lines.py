@@ -47,6 +47,8 @@ WORKING = {
     "human_eval chat": "M --database e.db --port 0",
     "human_eval report": "--database e.db --out new",
     "human_eval forget": "--older-than 9 --database e.db",
+    "human_eval mturk": "approve --study turk.json --database e.db",
+    "human_eval prolific": "approve --study study.json --database e.db",
     "human_eval export": "--to acute_eval --out new.jsonl --database e.db",
 }
 VALUES = ["", " ", "-1", "0", "1", "2", "3", "0.5", "1e309", "nan", "inf", "-inf", "9" * 400, "x", "x" * 5_000, "é"]
@@ -54,7 +56,7 @@ VALUES += ["true", "1,2", ",", "a/b", "../x", "zoo:nothing", "zoo:", "scratch:ti
 VALUES += ["bi", "/dev/null", "nowhere/x", "sqlite://", "postgresql://", "http://x", "fp32", "exact", "hnsw", SAMPLE]
 VALUES += ["\ud800", "int8", "parlai", "acute_eval", "integration_tests", "-x", "--task", "new"]
 FILES = ["M", "M.opt", "M.dict", "M.other", "replies.txt", "binary", "empty", "folder", "index", "e.db", "talk.jsonl"]
-FILES += [".", "texts", "pages.xml"]
+FILES += [".", "texts", "pages.xml", "study.json"]
 ARGUMENTS = st.characters(exclude_characters="\0")  # which no system passes on
 
 
@@ -67,6 +69,8 @@ def base(trained, tmp_path_factory):
     (folder / "replies.txt").write_text("hello\nbye\nyes\nno\n")
     (folder / "binary").write_bytes(bytes(range(256)) * 9)
     (folder / "empty").touch()
+    (folder / "turk.json").write_text(json.dumps({"id": "3" + "B" * 29, "places": 3, "each": 2}))
+    (folder / "study.json").write_text(json.dumps({"id": "c" * 24, "places": 3, "each": 2, "code": "DONE"}))
     (folder / "folder").mkdir()
     write_task(folder, colour_dialogues(8), "colours")
     (folder / "talk.jsonl").write_text(json.dumps({"dialog": [[{"id": "a", "text": "hi"}, {"id": "b", "text": "ho"}]]}))

@@ -20,6 +20,7 @@ from polyagents import Match, Ranker
 from polyagents.commands.serve import token_of, write_replies_of_task
 from polyagents.errors import InputError
 from polyagents.human_eval.web.shared_pages import with_headers
+from polyagents.human_eval.web.texts import read_texts
 from polyagents.index.engines.engine import EngineError
 from polyagents.serving import answering, limits, ranking_app
 from polyagents.serving.batching import Batcher, EncodingJob, QueueFull, RankingJob
@@ -585,7 +586,7 @@ def test_what_a_client_has_given_up_is_not_waited_for():
     assert asyncio.run(ask()) == (499, True)
 
 
-@pytest.mark.parametrize("around", [lambda app: Guard(app, None, 60), with_headers], ids=["serve", "human_eval"])
+@pytest.mark.parametrize("around", [lambda app: Guard(app, None, 60), lambda app: with_headers(app, read_texts(), {})], ids=["serve", "human_eval"])
 def test_a_server_that_ends_says_so(around):
     never = asyncio.Event()
 

@@ -202,7 +202,12 @@ def ratings_by_conversation(chats: Iterable[RatedChat]) -> dict[str, list[dict[s
     found: dict[str, list[dict[str, Any]]] = {}
     for chat in chats:
         replies = [message.good for message in chat.messages[1::2]]
-        rated = {"annotator": chat.annotator, "rating": chat.rating, "good_replies": replies, "passed": chat.passed}
+        rated: dict[str, Any] = {
+            "annotator": chat.annotator,
+            "rating": chat.rating,
+            "good_replies": replies,
+            "passed": chat.passed,
+        }
         ticked = [list(message.problems) for message in chat.messages[1::2]]
         rated |= {"problems": ticked} if any(ticked) else {}
         found.setdefault(chat.conversation, []).append(rated)

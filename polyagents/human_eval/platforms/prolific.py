@@ -4,43 +4,45 @@ What only reads is asked again if the service is busy or fails. What changes som
 have been carried out, though its answer was lost, ends in `AnswerLost`.
 """
 
+import json
 import os
-import time
-from collections.abc import Callable
+from time import sleep
 from typing import Any
 
 import requests
 
 from polyagents.errors import InputError
+from polyagents.files.hashing import fingerprint
+from polyagents.human_eval.platforms.calls import AnswerLost, Call
+from polyagents.human_eval.storage.people_records import PersonWork
+from polyagents.human_eval.study import Study
 
 API = "https://api.prolific.com/api/v1"
 TOKEN = "PROLIFIC_TOKEN"
 TRIES, LONGEST = 5, 60.0  # of one request; seconds of one pause
 TIMEOUT = 30.0  # seconds
-
-
-class AnswerLost(InputError):
-    """The error for a request that may have been carried out."""
+PAGE = 100  # submissions
+SHORTEST = 100  # characters of a rejection's message
 
 
 class Prolific:
-    """A researcher's access to Prolific."""
+    """A researcher's access to Prolific, which asks so many times what may be asked again."""
 
-    def __init__(self, token: str, url: str = API, sleep: Callable[[float], None] = time.sleep):
-        self.url, self.sleep, self.session = url, sleep, requests.Session()
+    def __init__(self, token: str, url: str = API, tries: int = TRIES):
+        self.url, self.tries, self.session = url, tries, requests.Session()
         self.session.headers["Authorization"] = f"Token {token}"
 
     @classmethod
-    def from_environment(cls) -> "Prolific":
+    def from_environment(cls, tries: int = TRIES) -> "Prolific":
         """Make an access with the token of the environment.
 
         Raises:
             InputError: there is none.
         """
         token = os.environ.get(TOKEN, "").strip()
-        if not (token and token.isascii() and token.isprintable()):
+        if not (token.isascii() and token.isprintable() and token):
             raise InputError(f"Prolific asks for a token; set {TOKEN} to the one of your account's settings.")
-        return cls(token, API)
+        return cls(token, API, tries)
 
     def get(self, path: str, **parameters: str) -> Any:
         """Read something, and again if the service is busy or fails.
@@ -62,7 +64,7 @@ class Prolific:
     def _asked(self, method: str, path: str, **content: Any) -> Any:
         """Send a request and read the JSON of its answer."""
         why = ""
-        for attempt in range(TRIES):
+        for attempt in range(self.tries):
             pause = min(2.0**attempt, LONGEST)
             try:
                 # No redirect is followed: the token would go with it.
@@ -74,7 +76,7 @@ class Prolific:
             else:
                 if answer.status_code == 429:
                     given = answer.headers.get("Retry-After", "")
-                    self.sleep(min(float(given), LONGEST) if given.isdigit() else pause)
+                    sleep(min(float(given), LONGEST) if given.isdigit() else pause)
                     why = "too many requests"
                     continue
                 if answer.status_code < 300:
@@ -84,7 +86,7 @@ class Prolific:
                 why = f"status {answer.status_code}"
             if method != "GET":
                 raise AnswerLost(f"Prolific gave no clear answer to {method} {path} ({why}); it may have done it.")
-            self.sleep(pause)
+            sleep(pause)
         raise InputError(f"Prolific cannot be asked {method} {path} ({why}); try again later.")
 
     def knows(self, study: str, person: str, submission: str) -> bool:
@@ -97,6 +99,114 @@ class Prolific:
             raise
         whose = found.get("participant") or found.get("participant_id")
         return (found.get("study_id"), whose, found.get("status")) == (study, person, "ACTIVE")
+
+    # ---- what a study asks for -------------------------------------------------------------------------------------
+
+    def submissions(self, study: Study) -> dict[str, str]:
+        """Return the status of every submission of a study, by its name."""
+        found: dict[str, str] = {}
+        page = 1
+        while True:
+            path = f"/studies/{study.id}/submissions/"
+            results = self.get(path, page=str(page), page_size=str(PAGE)).get("results") or []
+            found |= {str(one.get("id")): str(one.get("status")) for one in results}
+            if len(results) < PAGE:
+                return found
+            page += 1
+
+    def create(self, study: Study, address: str) -> Call:
+        """Make a draft of a study; it is published on Prolific's own page."""
+        codes = [{"code": study.code, "code_type": "COMPLETED", "actions": [{"action": "MANUALLY_REVIEW"}]}]
+        if study.screen_out_code:
+            codes += [{"code": study.screen_out_code, "code_type": "OTHER", "actions": [{"action": "MANUALLY_REVIEW"}]}]
+        body = {
+            "name": study.title,
+            "description": study.description,
+            "external_study_url": address,
+            "prolific_id_option": "url_parameters",
+            "completion_codes": codes,
+            "total_available_places": study.places,
+            "estimated_completion_time": study.duration,
+            "reward": study.reward,
+        }
+
+        def drafts(token: str) -> list[str]:
+            every = self.get("/studies/").get("results") or []
+            return [str(one.get("id")) for one in every if one.get("internal_name") == token]
+
+        def send(token: str) -> str:
+            before = drafts(token)  # of a try whose answer was lost
+            return before[0] if before else str(self.post("/studies/", body | {"internal_name": token}).get("id"))
+
+        key = f"create {fingerprint([json.dumps(body, sort_keys=True)])}"
+        return Call(key, "create", shown("/studies/", body), send, lambda token: False, True)
+
+    def approve(self, study: Study, one: PersonWork) -> Call:
+        """Approve a submission, which pays the reward."""
+        return self._transition(one, "approve", {"action": "APPROVE"})
+
+    def reject(self, study: Study, one: PersonWork, message: str) -> Call:
+        """Reject a submission, which is not paid.
+
+        Raises:
+            InputError: the message is shorter than Prolific takes.
+        """
+        if len(message) < SHORTEST:
+            raise InputError(
+                f"--message has {len(message)} characters; Prolific takes {SHORTEST} or more: tell the person why."
+            )
+        body = {"action": "REJECT", "message": message, "rejection_category": "OTHER"}
+        return self._transition(one, "reject", body)
+
+    def bonus(self, study: Study, one: PersonWork, cents: int, reason: str) -> Call:
+        """Pay a bonus.
+
+        Paying twice would pay twice: a payment whose answer was lost is looked up among the submission's bonuses.
+        """
+        body = {"study_id": study.id, "csv_bonuses": f"{one.submission},{cents / 100:.2f}"}
+
+        def send(payment: str) -> str:
+            self.post(f"/bulk-bonus-payments/{payment}/pay/", {})
+            return payment
+
+        return Call(
+            f"bonus {one.number} {cents} {reason}",
+            "bonus",
+            f"{shown('/submissions/bonus-payments/', body)}\n{shown('/bulk-bonus-payments/ID/pay/', {})}",
+            send,
+            lambda payment: sum(self._submission(one).get("bonus_payments") or []) >= one.bonus + cents,
+            repeatable=False,
+            prepare=lambda: str(self.post("/submissions/bonus-payments/", body)["id"]),
+            participant=one.number,
+            amount=cents,
+        )
+
+    def stop(self, study: Study) -> Call:
+        """End the recruitment of a study."""
+        path, body = f"/studies/{study.id}/transition/", {"action": "STOP"}
+        send = lambda _: str(self.post(path, body).get("status", ""))  # noqa: E731
+        return Call(f"stop {study.id}", "stop", shown(path, body), send, lambda _: False, True)
+
+    def _submission(self, one: PersonWork) -> Any:
+        """Read a person's submission."""
+        return self.get(f"/submissions/{one.submission}/")
+
+    def _transition(self, one: PersonWork, kind: str, body: dict[str, str]) -> Call:
+        """Change the status of a submission, which Prolific does once however often it is asked."""
+        path = f"/submissions/{one.submission}/transition/"
+
+        def send(_: str) -> str:
+            self.post(path, body)
+            return one.submission
+
+        status = {"approve": "APPROVED", "reject": "REJECTED"}[kind]
+        is_done = lambda _: bool(self._submission(one).get("status") == status)  # noqa: E731
+        return Call(f"{kind} {one.number}", kind, shown(path, body), send, is_done, True, participant=one.number)
+
+
+def shown(path: str, body: Any) -> str:
+    """Return a request as it is printed."""
+    return f"POST {API}{path} {json.dumps(body, ensure_ascii=False)}"
 
 
 def parsed(answer: requests.Response) -> Any:

@@ -114,7 +114,9 @@ def yes(value: bool) -> str:
 
 def rating_tables(chats: Sequence[RatedChat], rated: Sequence[ModelRating]) -> dict[str, bytes]:
     """Return the ratings of models, chats, and replies with the messages before them, as CSV files by name."""
-    ticked = [[m.model, problem, count, m.replies] for m in rated for problem, count in m.problems.items()]
+    ticked: list[list[Cell]] = [
+        [m.model, problem, count, m.replies] for m in rated for problem, count in m.problems.items()
+    ]
     return ({"problems.csv": as_csv(["model", "problem", "replies", "of"], ticked)} if ticked else {}) | {
         "ratings.csv": as_csv(
             ("model", "chats", "people", *with_ends("mean_rating"), "rated_replies", *with_ends("good_replies")),

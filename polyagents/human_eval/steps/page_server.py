@@ -60,8 +60,8 @@ def study_of(opt: Mapping[str, Any]) -> Study | None:
             raise InputError(f"--{given} is for people who come uninvited; give --recruit {'|'.join(PLATFORMS)}, too.")
     elif not opt["study"]:
         raise InputError(f"--recruit {platform} needs --study FILE, a study's settings; see docs/running-a-study.md.")
-    if opt["public_url"] and not (url.scheme in ("http", "https") and url.hostname and url.path in ("", "/")):
-        raise InputError(f"--public-url {opt['public_url']!r:.80} is not an address; give https://HOST[:PORT].")
+    if opt["public_url"]:
+        check_public_url(opt["public_url"], "http", "https")
     if platform not in (None, "link") and url.scheme != "https" and not opt["insecure"]:
         raise InputError(
             f"--recruit {platform} needs --public-url https://HOST, since plain HTTP can be read and changed in "
@@ -74,13 +74,24 @@ def study_of(opt: Mapping[str, Any]) -> Study | None:
     return read_study(opt["study"], platform) if platform else None
 
 
+def check_public_url(given: str | None, *schemes: str) -> None:
+    """Refuse what is not the address of a server.
+
+    Raises:
+        InputError: it is none, or of another scheme.
+    """
+    url = urlsplit(given or "")
+    if not (url.scheme in schemes and url.hostname and url.path in ("", "/") and not url.query):
+        raise InputError(f"--public-url {given or ''!r:.80} is not an address; give https://HOST[:PORT].")
+
+
 def verifier(opt: Mapping[str, Any], study: Study | None) -> "Verify | None":
     """Return what confirms a submission (its person, its name); None if nothing does."""
     if study is None or not opt["verify"]:
         return None
     from polyagents.human_eval.platforms.prolific import Prolific
 
-    access, name = Prolific.from_environment(), study.id
+    access, name = Prolific.from_environment(tries=2), study.id  # a person waits for it
     return lambda person, submission: access.knows(name, person, submission)
 
 

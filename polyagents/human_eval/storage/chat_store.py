@@ -71,9 +71,6 @@ class ChatStore:
         """Choose the model that this person, and of several such that everybody, has talked to least.
 
         A chat in which nobody has said anything does not count: its link was only opened.
-
-        Args:
-            own: the person's earlier chats.
         """
         everybody = chats_by_model(session, ChatRow.number.in_(select(MessageRow.chat)))
 
@@ -128,7 +125,6 @@ class ChatStore:
 
         Args:
             good: None if the person only says what is wrong with it.
-            problems: some of the plan's.
 
         Raises:
             InputError: the link is not known, the chat is not the person's or has ended, or has no reply there, or the

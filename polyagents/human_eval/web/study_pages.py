@@ -4,6 +4,7 @@ A platform sends its people to JOIN_PATH, with its names for the person, the stu
 like an invited person's; until the work begins, and after it, that link shows a page of these.
 """
 
+import logging
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -22,7 +23,8 @@ from polyagents.human_eval.records import ANNOTATE_PATH, JOIN_PATH
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.study import COMPLETE, DECLINED, PLATFORMS, REJECTED, SCREENED_OUT, Study
 from polyagents.human_eval.web.forms import FIELDS, read_fields
-from polyagents.human_eval.web.shared_pages import HEADERS, POLICY, count_stranger, known_token, page
+from polyagents.human_eval.web.shared_pages import FAILED, HEADERS, POLICY, count_stranger, known_token, page
+from polyagents.serving.guard import Refused
 
 PREVIEW = "ASSIGNMENT_ID_NOT_AVAILABLE"  # MTurk's submission of who only looks
 SUBMIT = ("https://www.mturk.com", "https://workersandbox.mturk.com")  # where MTurk takes submissions
@@ -92,7 +94,7 @@ class StudyPages:
         back = given.get("turkSubmitTo", "").rstrip("/") if study.platform == "mturk" else ""
         if study.platform == "mturk" and back not in SUBMIT:
             raise InputError("This address names another place than MTurk; open it from the platform's page again.")
-        if self.verify and not self.verify(person, submission):
+        if self.verify and not confirmed(self.verify, person, submission):
             raise InputError("The platform does not know this submission; open the study from its page again.")
         token = self.store.arrive(person, submission, back, rules.renews or self.verify is not None)
         return RedirectResponse(ANNOTATE_PATH + token, 303)
@@ -150,6 +152,19 @@ class StudyPages:
             accepted = all(answer in one.accepted for answer, one in zip(answers, questions, strict=True))
         await run_in_threadpool(self.store.advance, token, stage, accepted)
         return RedirectResponse(ANNOTATE_PATH + token, 303)
+
+
+def confirmed(verify: Verify, person: str, submission: str) -> bool:
+    """Ask the platform about a submission.
+
+    Raises:
+        Refused: 503, it does not answer.
+    """
+    try:
+        return verify(person, submission)
+    except InputError as error:
+        logging.getLogger("uvicorn.error").error("%s", error)
+        raise Refused(503, FAILED, {"Retry-After": "10"}) from error
 
 
 def shown(markdown: str) -> Markup:

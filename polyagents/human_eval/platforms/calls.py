@@ -1,0 +1,95 @@
+"""Calls that change something on a platform: each is stored before it is sent, so that it is carried out once."""
+
+import secrets
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from sqlalchemy import select
+
+from polyagents.errors import InputError
+from polyagents.human_eval.storage.database_tables import ParticipantRow, PaymentRow
+from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.study import REJECTED
+
+LEASE = timedelta(minutes=10)  # in which a call that must not be sent twice belongs to the process that began it
+
+
+class AnswerLost(InputError):
+    """The error for a request that may have been carried out."""
+
+
+@dataclass(frozen=True)
+class Call:
+    """Something that a platform is asked to do once.
+
+    Attributes:
+        key: what must not happen twice; it names no person by the platform's name.
+        shown: the request as it is printed.
+        send: sends it, with what `prepare` has returned; returns the platform's name of what was made.
+        look_up: tells, with the same, whether the platform has carried it out.
+        repeatable: whether the platform carries it out once however often it is sent.
+        prepare: makes what the call needs, and costs nothing if it is done twice; by default a token.
+    """
+
+    key: str
+    kind: str
+    shown: str
+    send: Callable[[str], str]
+    look_up: Callable[[str], bool]
+    repeatable: bool
+    prepare: Callable[[], str] = field(default=lambda: secrets.token_hex(16))
+    participant: int | None = None
+    amount: int | None = None
+
+
+def perform(store: EvaluationStore, call: Call) -> tuple[str, str]:
+    """Carry out a call unless that has been done; return how it ended, and the platform's name of what was made.
+
+    It ends as "sent", as "done before", or as "unknown": it may have been carried out, which only the platform knows
+    later. It is then looked up with the next try, and not sent again unless it is repeatable.
+
+    Raises:
+        InputError: the platform refuses it; then it is forgotten.
+    """
+    now = store.clock()
+    with store.database.atomic_write() as session:
+        row = session.scalars(select(PaymentRow).where(PaymentRow.key == call.key)).first()
+        if row is not None and row.done:
+            return "done before", row.platform_id or ""
+        is_first = row is None
+        if row is None:
+            row = PaymentRow(key=call.key, participant=call.participant, kind=call.kind, amount=call.amount)
+            session.add(row)
+        elif not call.repeatable and now.isoformat() < row.sent:
+            return "unknown", ""
+        row.sent = (now + LEASE).isoformat()
+        prepared = row.platform_id
+    if not is_first and prepared is not None:
+        if call.look_up(prepared):
+            return "done before", done(store, call, prepared)
+        if not call.repeatable:
+            return "unknown", ""
+    try:
+        if prepared is None:
+            prepared = call.prepare()
+            with store.database.atomic_write() as session:
+                session.scalars(select(PaymentRow).where(PaymentRow.key == call.key)).one().platform_id = prepared
+        made = call.send(prepared)
+    except AnswerLost:
+        return "unknown", ""
+    except InputError:
+        with store.database.atomic_write() as session:
+            session.delete(session.scalars(select(PaymentRow).where(PaymentRow.key == call.key)).one())
+        raise
+    return "sent", done(store, call, made)
+
+
+def done(store: EvaluationStore, call: Call, made: str) -> str:
+    """Store that a call was carried out; who is rejected leaves a place. Return what was made."""
+    with store.database.atomic_write() as session:
+        row = session.scalars(select(PaymentRow).where(PaymentRow.key == call.key)).one()
+        row.done, row.platform_id = store.clock().isoformat(), made
+        if call.kind == "reject":
+            session.get_one(ParticipantRow, call.participant).stage = REJECTED
+    return made

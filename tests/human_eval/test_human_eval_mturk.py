@@ -1,0 +1,139 @@
+"""MTurk's interface through boto3: what is signed and sent, what is sent once, and what a failing service changes."""
+
+import json
+
+import botocore.endpoint
+import pytest
+from crowd import Clock, client_of, judge, store_of
+from crowd import study_of as study
+from evaluation import human_eval
+from fake_mturk import KEY, SECRET, FakeMturk, mturk
+
+from polyagents import InputError
+from polyagents.human_eval.platforms import mturk as client_module
+
+HIT = "3" + "B" * 29
+SETTINGS = {"id": HIT, "places": 3, "each": 1, "reward": 50, "title": "Who talks better?", "description": "Read & say."}
+WORKERS = ["A" + str(number) * 13 for number in range(3)]
+COUNTS = {"sent": 0, "done before": 0, "unknown": 0, "refused": 0}
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """The platform, which boto3 asks in place of the real one, without pauses."""
+    for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", SECRET)
+    monkeypatch.setattr(botocore.endpoint.time, "sleep", lambda seconds: None)
+    made = FakeMturk()
+    with mturk(made) as url:
+        monkeypatch.setattr(client_module, "SANDBOX", url)
+        yield made
+
+
+@pytest.fixture
+def shop(tmp_path, fake, monkeypatch, capsys):
+    """Three workers, two of whom have completed the study: the store, and how to call the step in its folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "study.json").write_text(json.dumps(SETTINGS))
+    of_mturk = study(
+        id=HIT, platform="mturk", code="", screen_out_code="", each=1, consent="", instructions="", screening=[]
+    )
+    store = store_of("s.db", of_mturk, clock=Clock())
+    client = client_of(store)
+    for number, worker in enumerate(WORKERS):
+        token = store.arrive(worker, assignment(number), client_module.SANDBOX)
+        if number < 2:
+            judge(client, store, f"/annotate/{token}")
+        fake.add(assignment(number), worker, HIT)
+
+    def call(*arguments):
+        capsys.readouterr()
+        try:
+            human_eval("mturk", *arguments, "--study", "study.json", "--database", "s.db")
+            error = ""
+        except InputError as raised:
+            error = str(raised)
+        said = capsys.readouterr()
+        assert SECRET not in said.out + said.err + error
+        return [json.loads(line) for line in said.out.splitlines() if line.startswith("{")], said.out + said.err, error
+
+    yield store, call
+    store.close()
+
+
+def assignment(number):
+    return f"3ASSIGN{number:023d}"
+
+
+def test_nothing_is_sent_without_yes_and_every_call_is_printed(shop, fake):
+    _, call = shop
+    for line, printed in (
+        (["create", "--public-url", "https://x.org"], "create_hit"),
+        (["approve"], "approve_assignment"),
+        (["reject", WORKERS[0], "--message", "no"], "reject_assignment"),
+        (["bonus", WORKERS[0], "--amount", ".5", "--message", "well done"], '"BonusAmount": "0.50"'),
+        (["stop"], "update_expiration_for_hit"),
+    ):
+        _, said, error = call(*line)
+        assert printed in said and "Nothing was sent" in said and not error
+    assert not fake.asked
+
+
+@pytest.mark.parametrize("fault", [None, "lost", 500, 400])
+def test_a_hit_is_made_once(shop, fake, fault):
+    _, call = shop
+    fake.faults = [("CreateHIT", fault)] if fault else []
+    lines, _, error = call("create", "--public-url", "https://x.org", "--yes")
+    assert not error and lines[0]["id"] in fake.hits and len(fake.hits) == 1
+    (hit,) = fake.hits.values()
+    assert "<ExternalURL>https://x.org/join</ExternalURL>" in hit["Question"] and hit["MaxAssignments"] == 3
+    again = call("create", "--public-url", "https://x.org", "--yes")[0]
+    assert again == [COUNTS | {"done before": 1, "id": lines[0]["id"]}] and len(fake.hits) == 1
+
+
+def test_the_status_has_all_pages(shop, fake):
+    lines = shop[1]("status")[0]
+    assert [one["status"] for one in lines] == ["Submitted"] * 3 and [one["judgements"] for one in lines] == [1, 1, 0]
+
+
+@pytest.mark.parametrize("fault", [None, "lost", 503])
+def test_who_has_completed_is_approved_once(shop, fake, fault):
+    _, call = shop
+    fake.faults = [("ApproveAssignment", fault)] if fault else []
+    lines, said, _ = call("approve", "--yes")
+    assert lines == [COUNTS | {"sent": 2}], said
+    assert [one["AssignmentStatus"] for one in fake.assignments.values()] == ["Approved", "Approved", "Submitted"]
+    assert call("approve", WORKERS[0], "--yes")[0] == [COUNTS | {"done before": 1}]
+
+
+def test_a_rejection_gives_the_place_back(shop, fake):
+    store, call = shop
+    call("reject", WORKERS[0], "--message", "no", "--yes")
+    assert fake.assignments[assignment(0)]["AssignmentStatus"] == "Rejected" and store.places_taken().complete == 1
+
+
+@pytest.mark.parametrize("faults", [[], ["lost"], [500], ["lost"] * 4, [500] * 4])
+def test_a_bonus_is_paid_once(shop, fake, faults):
+    """boto3 itself sends a request four times; after that, our next call looks it up."""
+    _, call = shop
+    fake.faults = [("SendBonus", fault) for fault in faults]
+    line = ("bonus", WORKERS[0], "--amount", "1.5", "--message", "well done", "--yes")
+    first = call(*line)
+    assert bool(first[2]) == (len(faults) == 4)
+    fake.tokens.clear()  # they are forgotten after a day
+    call(*line)
+    assert [(one["BonusAmount"], one["WorkerId"]) for one in fake.bonuses] == [("1.50", WORKERS[0])]
+
+
+def test_a_wrong_key_and_none(shop, fake, monkeypatch, tmp_path):
+    _, call = shop
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")
+    assert "MTurk refuses" in call("status")[2]
+    monkeypatch.delenv("AWS_ACCESS_KEY_ID")
+    monkeypatch.delenv("AWS_SECRET_ACCESS_KEY")
+    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
+    monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
+    assert "set AWS_ACCESS_KEY_ID" in call("status")[2]
