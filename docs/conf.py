@@ -12,7 +12,8 @@ from sphinx.application import Sphinx
 FOLDER = Path(__file__).resolve().parent
 sys.path[:0] = [str(FOLDER / "_site"), str(FOLDER.parent)]
 
-import docstrings  # noqa: E402  (found by the line above, as the next two are)
+import docstrings  # noqa: E402  (found by the line above, as the next three are)
+import for_machines  # noqa: E402
 import generated_pages  # noqa: E402
 import outside_links  # noqa: E402
 
@@ -58,3 +59,4 @@ def setup(app: Sphinx) -> None:
     app.connect("source-read", outside_links.replace)
     app.connect("autodoc-process-docstring", docstrings.escape, priority=400)  # before napoleon, which writes markup
     app.connect("doctree-read", docstrings.use_our_words)
+    app.connect("build-finished", for_machines.write)

@@ -4,7 +4,8 @@
     python scripts/pages.py README.md             # one page
 
 A page has one shell, so that `cd` and variables carry over, and one Python. The page of an application in examples/ is
-pasted into a copy of its folder. Fences that name no language, or another
+pasted into a copy of its folder; a page with a folder of its own name, such as docs/faq.md, beside a copy of that.
+Fences that name no language, or another
 than bash and python, show what is printed and are not run. HTML comments, which nobody sees in the rendered page, tell
 the rest:
 
@@ -245,6 +246,8 @@ def run_page(page: str) -> Result:
     os.mkdir(folder)
     if page.startswith("examples/") and page.count("/") > 1:  # the reader is in a copy of the folder
         shutil.copytree(ROOT / os.path.dirname(page), folder, dirs_exist_ok=True)
+    if (data := ROOT / page.removesuffix(".md")).is_dir():  # docs/faq of docs/faq.md: the reader is in a clone
+        shutil.copytree(data, os.path.join(folder, page.removesuffix(".md")))
     Path(log).touch()
     session = Session(folder, log)
     try:

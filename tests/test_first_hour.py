@@ -1,9 +1,13 @@
 """What somebody meets in the first hour: misspelt names and a chat without a wall of options."""
 
+import re
+from pathlib import Path
+
 import pytest
 from commands import SAMPLE, forked
 
 from polyagents import InputError
+from polyagents.__main__ import run_own
 from polyagents.commands.names import AGENTS, listing
 from polyagents.commands.parlai_command import SHORT_NAMES
 from polyagents.errors import did_you_mean
@@ -55,3 +59,18 @@ def test_a_chat_begins_without_a_list_of_all_options(model, replies):
     assert done.code == 0 and "[BiEncoder]:" in done.out, done.err
     before = done.out.split("Enter Your Message:")[0].splitlines()
     assert len(before) < 60 and not any("label_truncate:" in line for line in before), before
+
+
+# ---- an FAQ ----------------------------------------------------------------------------------------------------------
+
+
+def test_the_table_of_the_faq_page_has_no_fault_but_that_it_is_small(capsys):
+    """tests/test_pages.py pastes the page itself."""
+    root = Path(__file__).parents[1]
+    page = (root / "docs" / "faq.md").read_text("utf-8")
+    assert page.startswith("# An FAQ with 24 answers") and "polyagents check_data docs/faq\n" in page
+    run_own("check_data", [str(root / "docs" / "faq")])
+    said = capsys.readouterr().out
+    assert re.search(r"^examples +96 +24 +72$", said, re.MULTILINE)
+    assert re.search(r"^different labels +24 +24 +24$", said, re.MULTILINE)
+    assert said.count("Warning:") == 1 and "train has 96 examples, which is few" in " ".join(said.split())

@@ -24,6 +24,7 @@ MARKDOWN = [*sorted(ROOT.glob("*.md")), *sorted(DOCS.rglob("*.md"))]
 sys.path += [str(DOCS / "_site"), str(ROOT / "scripts")]
 import check_site  # noqa: E402
 import docstrings  # noqa: E402
+import for_machines  # noqa: E402
 import generated_pages  # noqa: E402
 import outside_links  # noqa: E402
 
@@ -78,6 +79,22 @@ def entries(page):
     files = [os.path.normpath(Path(page).parent / name) for name in names]
     endings = {os.path.splitext(name)[0]: os.path.splitext(name)[1] for name in generated()}
     return [file + endings.get(file, ".md") for file in files]
+
+
+def test_a_link_is_called_as_its_page():
+    """Not by the name of a file, which says less; results.md is written by another hand."""
+    named = [
+        (path.name, link) for path in MARKDOWN for link in re.findall(r"\[[\w/-]+\.md\]\([^)]*\)", path.read_text())
+    ]
+    assert [one for one in named if one[0] != "results.md"] == []
+
+
+def test_programs_find_every_page_by_its_title():
+    pages = {path.relative_to(DOCS).with_suffix("").as_posix(): path for path in DOCS.rglob("*.md")}
+    text = for_machines.listing({name: path.read_text("utf-8") for name, path in pages.items()})
+    listed = re.findall(r"^- \[(.+)\]\((.+)\.md\)$", text, re.MULTILINE)
+    assert ("Training", "training") in listed and {name for _, name in listed} == {*pages} - {"index"}
+    assert text.startswith("# polyagents\n\n> ") and "## How-to" in text
 
 
 # ---- what follows from the code --------------------------------------------------------------------------------------
@@ -194,6 +211,9 @@ def site(tmp_path_factory):
 def test_the_site_builds_without_a_warning_a_dead_link_or_another_server(site):
     assert [*check_site.faults(site)] == []
     assert len([*site.rglob("*.html")]) > len(MARKDOWN)
+    listed = re.findall(r"\((\S+)\)$", (site / "llms.txt").read_text(), re.MULTILINE)
+    assert len(listed) > 40 and all((site / name).is_file() for name in listed)
+    assert (site / "training.md").read_text() == (DOCS / "training.md").read_text()
 
 
 @pytest.fixture
