@@ -586,11 +586,10 @@ def test_what_a_client_has_given_up_is_not_waited_for():
     assert asyncio.run(ask()) == (499, True)
 
 
-@pytest.mark.parametrize(
-    "around",
-    [lambda app: Guard(app, None, 60), lambda app: with_headers(app, read_texts(), {})],
-    ids=["serve", "human_eval"],
-)
+AROUND = {"serve": lambda app: Guard(app, None, 60), "human_eval": lambda app: with_headers(app, read_texts(), {})}
+
+
+@pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)
 def test_a_server_that_ends_says_so(around):
     never = asyncio.Event()
 
