@@ -1,5 +1,6 @@
 """What is installed: every package of the tree, and for each extra what a missing module is said to come with."""
 
+import functools
 import importlib.util
 import os
 import re
@@ -35,6 +36,12 @@ def normal(name):
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
+@functools.cache
+def distributions():
+    """Modules, and the distributions that bring them: it takes a while to ask all that are installed."""
+    return metadata.packages_distributions()
+
+
 def required(extra):
     """The distributions that an extra requires; None is the core."""
     found = set()
@@ -48,9 +55,9 @@ def required(extra):
 
 @pytest.mark.parametrize("extra", EXTRAS)
 def test_a_missing_module_is_said_to_come_with_the_extra_that_brings_it(extra):
-    known, brought = metadata.packages_distributions(), required(extra)
+    known, brought = distributions(), required(extra)
     brought_by = {module: {*map(normal, known[module])} for module in EXTRAS[extra] - BROUGHT_BY_FASTAPI}
-    assert all(distributions & brought for distributions in brought_by.values())
+    assert all(bringing & brought for bringing in brought_by.values())
     if extra != "dev":  # which holds the tools as well, that no command imports
         assert brought <= set().union(*brought_by.values()) and not brought & required(None)
 

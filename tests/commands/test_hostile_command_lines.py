@@ -146,7 +146,7 @@ def test_whatever_follows_a_command_of_ours(command, examples, base, tmp_path, m
         monkeypatch.chdir(folder)
         return outcome([*command.split(), *line], monkeypatch)
 
-    @budget(min(examples, 40) if command == "train_model" else examples)  # where most lines that work take seconds
+    @budget(min(examples, {"train_model": 40, "export": 2}.get(command, examples)))  # lines that work take seconds
     @given(st.data())
     def check(data):
         code, said = tried(draw_line(data.draw, WORKING[command].split(), flags))

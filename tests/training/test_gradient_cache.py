@@ -27,6 +27,7 @@ VARIANTS = {
     "cross": ("cross",),
     "cross, cosine": ("cross", "--joint-head", "cosine"),
 }
+IN_CHUNKS = ("bi, cosine", "bi, mean", "poly, first", "poly, last and first", "poly, sqrt")  # against the formula below
 PAIRS = [(f"{SENTENCES[i % 6]} {'and ' * (3 * i)}{i}", f"{SENTENCES[(i + 1) % 6]} {i % 5}") for i in range(6)]
 
 
@@ -66,7 +67,7 @@ def assert_same(ours, expected, tolerance):
 
 @pytest.mark.parametrize(
     ("variant", "precision"),
-    [(variant, "fp32") for variant in VARIANTS]
+    [(variant, "fp32") for variant in VARIANTS if variant not in IN_CHUNKS]
     + [
         pytest.param(variant, "bf16", marks=() if variant in ("bi", "poly, codes", "uni") else pytest.mark.slow)
         for variant in VARIANTS
