@@ -6,11 +6,13 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import sqlite3
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import postgres
 import pytest
@@ -129,6 +131,14 @@ def write_lines(path, *entries):
 
 
 DIALOG = [[{"id": "localHuman", "text": "hi"}, {"id": "Poly", "text": "hello"}]]
+
+
+def test_the_check_of_the_docs_is_one(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "running-a-study.md").read_text(encoding="utf-8")
+    (tmp_path / "checks.jsonl").write_text(re.search(r"```json\n(.*?)```", page, re.DOTALL)[1])
+    found = read_file(str(tmp_path / "checks.jsonl"))
+    ((pair,), models) = found.pairs, {one.name: one.models for one in found.conversations}
+    assert not found.malformed and models[pair.sides[pair.right].conversation][pair.sides[pair.right].speaker] == "good"
 
 
 # ---- self_chat -----------------------------------------------------------------------------------------------------
