@@ -27,6 +27,7 @@ from evaluation import SCRIPT, evaluation, fields, human_eval
 from starlette.testclient import TestClient
 
 from polyagents import InputError
+from polyagents.human_eval.steps import page_server
 from polyagents.human_eval.storage.chat_store import ChatStore
 from polyagents.human_eval.storage.database_tables import ParticipantRow
 from polyagents.human_eval.study import read_study
@@ -676,6 +677,31 @@ def test_flags_of_a_study(flags, said, ends_with_2, tmp_path, monkeypatch):
     store_of("s.db").close()
     (line,) = ends_with_2("human_eval", "serve", "--database", "s.db", *flags.split())
     assert said in line
+
+
+class Stopped:
+    """In place of a web server: it ends at once."""
+
+    def __init__(self, app):
+        self.app = app
+
+    def run(self, sockets):
+        """Serve nobody."""
+
+
+@pytest.mark.parametrize("command", ["serve", "chat"])
+def test_the_address_for_the_platform_is_printed(command, trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(page_server, "server_of", Stopped)
+    write_study(tmp_path, id="spring & autumn", code="x")
+    (tmp_path / "replies.txt").write_text("yes\nno\n")
+    store_of("s.db").close()
+    flags = ["--recruit", "link", "--study", "study.json", "--public-url", "https://x.org/", "--port", "0"]
+    models = [trained("bi"), "--fixed-candidates-path", "replies.txt"] if command == "chat" else []
+    human_eval(command, *models, *flags, "--database", "s.db")
+    organiser, address = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert address == ["link", "https://x.org/join?study=spring%20%26%20autumn"]
+    assert organiser[1].startswith("https://x.org/progress/")
 
 
 # ---- fifty at once ---------------------------------------------------------------------------------------------------
