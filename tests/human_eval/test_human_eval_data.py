@@ -6,16 +6,19 @@ import json
 import multiprocessing
 import os
 import random
+import re
 import shutil
 import sqlite3
 import threading
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import postgres
 import pytest
 import yaml
 from commands import SAMPLE, run
+from crowd import Clock, study_of
 from evaluation import evaluation, human_eval
 from parlai.utils.conversations import Conversations
 from parlai.utils.misc import str_to_msg
@@ -31,6 +34,8 @@ from polyagents.human_eval.storage.chat_plan import ChatPlan
 from polyagents.human_eval.storage.chat_results import people, rated_chats
 from polyagents.human_eval.storage.chat_store import ChatStore
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.storage.people_records import forget, work_of_people
+from polyagents.human_eval.storage.places import NoPlace
 
 HOSTILE = [
     "<script>alert(1)</script> & \"quotes\" 'n' <b>",
@@ -129,6 +134,54 @@ def write_lines(path, *entries):
 
 
 DIALOG = [[{"id": "localHuman", "text": "hi"}, {"id": "Poly", "text": "hello"}]]
+
+
+def test_a_study_has_its_places_in_each_kind_of_database(database):
+    """The pages are tried on SQLite (test_human_eval_study.py)."""
+    evaluation(database, 3, (), checks=1)[0].close()
+    clock = Clock()
+    store = EvaluationStore(database, study_of(places=2, each=1), clock)
+    tokens = [store.arrive(f"person {number}", f"submission {number}") for number in range(2)]
+    assert store.arrive("person 0", "submission 0") == tokens[0]
+    with pytest.raises(NoPlace, match="taken at the moment"):
+        store.arrive("person 2", "submission 2")
+    for stage in ("consent", "screening", "instructions"):
+        assert store.participant(tokens[0]).stage == stage
+        store.advance(tokens[0], stage, True)
+    for _ in range(2):
+        shown = store.next_assignment(tokens[0])
+        judged = shown.left.conversation.models.values()
+        store.answer(tokens[0], shown.number, "left" if "secret-poly" in judged else "right")
+    assert store.participant(tokens[0]).stage == "complete"
+    clock.pass_minutes(61)
+    assert (store.places_taken().complete, store.places_taken().open) == (1, 0)
+    store.arrive("person 3", "submission 3")
+    with pytest.raises(NoPlace):
+        store.participant(tokens[1])
+    done, *_ = work_of_people(store)
+    assert (done.person, done.judgements, done.checks_right, done.passed) == ("person 0", 1, 1, True)
+    assert forget(store, "person 0", answers=True) == {"forgotten": 1, "answers": 2} and not store.judgements()
+    store.close()
+
+
+def test_a_database_of_before_gets_the_columns_that_it_lacks(database):
+    store, (token,) = evaluation(database)
+    with store.database.writer.begin() as connection:
+        for table, column in (("assignments", "shown"), ("answers", "started"), ("messages", "problems")):
+            connection.exec_driver_sql(f"ALTER TABLE {table} DROP COLUMN {column}")
+    store.close()
+    store = EvaluationStore(database)
+    store.answer(token, store.next_assignment(token).number, "left")
+    assert store.judgements()[0].started
+    store.close()
+
+
+def test_the_check_of_the_docs_is_one(tmp_path):
+    page = (Path(__file__).parents[2] / "docs" / "running-a-study.md").read_text(encoding="utf-8")
+    (tmp_path / "checks.jsonl").write_text(re.search(r"```json\n(.*?)```", page, re.DOTALL)[1])
+    found = read_file(str(tmp_path / "checks.jsonl"))
+    ((pair,), models) = found.pairs, {one.name: one.models for one in found.conversations}
+    assert not found.malformed and models[pair.sides[pair.right].conversation][pair.sides[pair.right].speaker] == "good"
 
 
 # ---- self_chat -----------------------------------------------------------------------------------------------------

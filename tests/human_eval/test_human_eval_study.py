@@ -27,6 +27,7 @@ from evaluation import SCRIPT, evaluation, fields, human_eval
 from starlette.testclient import TestClient
 
 from polyagents import InputError
+from polyagents.human_eval.steps import page_server
 from polyagents.human_eval.storage.chat_store import ChatStore
 from polyagents.human_eval.storage.database_tables import ParticipantRow
 from polyagents.human_eval.study import read_study
@@ -377,27 +378,26 @@ def test_bad_calls_of_the_record(arguments, said, ends_with_2, tmp_path, monkeyp
 # ---- strangers -------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    "changes",
-    [
-        {"STUDY_ID": f"{7:024x}"},
-        {"STUDY_ID": ""},
-        {"PROLIFIC_PID": ""},
-        {"PROLIFIC_PID": "x" * 24},
-        {"PROLIFIC_PID": "a" * 23 + "\n"},
-        {"PROLIFIC_PID": "a" * 5000},
-        {"PROLIFIC_PID": "' OR 1=1 --"},
-        {"PROLIFIC_PID": "{{%PROLIFIC_PID%}}"},
-        {"SESSION_ID": ""},
-        {"SESSION_ID": "٠" * 24},
-        {"SESSION_ID": SCRIPT},
-    ],
-    ids=lambda changes: "-".join(changes) + str(len(str(changes))),
-)
-def test_identifiers_that_are_none(shop, changes):
+FORGED = [
+    {"STUDY_ID": f"{7:024x}"},
+    {"STUDY_ID": ""},
+    {"PROLIFIC_PID": ""},
+    {"PROLIFIC_PID": "x" * 24},
+    {"PROLIFIC_PID": "a" * 23 + "\n"},
+    {"PROLIFIC_PID": "a" * 5000},
+    {"PROLIFIC_PID": "' OR 1=1 --"},
+    {"PROLIFIC_PID": "{{%PROLIFIC_PID%}}"},
+    {"SESSION_ID": ""},
+    {"SESSION_ID": "٠" * 24},
+    {"SESSION_ID": SCRIPT},
+]
+
+
+def test_identifiers_that_are_none(shop):
     store, client = shop
-    answer = client.get("/join", params=ids(1) | changes)
-    assert answer.status_code in (404, 422) and sentence(answer) and "<script>" not in answer.text
+    for changes in FORGED:
+        answer = client.get("/join", params=ids(1) | changes)
+        assert answer.status_code in (404, 422) and sentence(answer) and "<script>" not in answer.text, changes
     assert not rows(store) and free(store) == 3
 
 
@@ -444,7 +444,7 @@ def test_forged_forms_of_the_stages(shop):
     assert client.post("/annotate/nobody/step", data={"stage": "consent", "agree": "yes"}).status_code == 404
 
 
-@pytest.mark.parametrize("arrivals", [500, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("arrivals", [150, pytest.param(10_000, marks=pytest.mark.slow)])
 def test_ten_thousand_arrivals_for_fifty_places(arrivals, tmp_path, clock, monkeypatch):
     store = store_of(str(tmp_path / "s.db"), study(places=50), clock=clock)
     monkeypatch.setattr(shared_pages, "REQUESTS_PER_MINUTE", 60)
@@ -463,7 +463,7 @@ def test_places_and_codes_are_right_whatever_happens(tmp_path, clock):
     """Some hundred random acts of ten people; what is stored is compared with what a person may have done."""
     store, draw = store_of(str(tmp_path / "s.db"), pairs=4, checks=1, clock=clock), random.Random(0)
     client, links, judged, coded = client_of(store), {}, collections.Counter(), set()
-    for _ in range(250):
+    for _ in range(150):
         number = draw.randrange(10)
         links[number] = links.get(number) or join(client, number)
         link, act = links[number], draw.random()
@@ -674,9 +674,34 @@ def test_flags_of_a_study(flags, said, ends_with_2, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("PROLIFIC_TOKEN", raising=False)
     write_study(tmp_path)
-    evaluation("s.db")[0].close()
+    store_of("s.db").close()
     (line,) = ends_with_2("human_eval", "serve", "--database", "s.db", *flags.split())
     assert said in line
+
+
+class Stopped:
+    """In place of a web server: it ends at once."""
+
+    def __init__(self, app):
+        self.app = app
+
+    def run(self, sockets):
+        """Serve nobody."""
+
+
+@pytest.mark.parametrize("command", ["serve", "chat"])
+def test_the_address_for_the_platform_is_printed(command, trained, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(page_server, "server_of", Stopped)
+    write_study(tmp_path, id="spring & autumn", code="x")
+    (tmp_path / "replies.txt").write_text("yes\nno\n")
+    store_of("s.db").close()
+    flags = ["--recruit", "link", "--study", "study.json", "--public-url", "https://x.org/", "--port", "0"]
+    models = [trained("bi"), "--fixed-candidates-path", "replies.txt"] if command == "chat" else []
+    human_eval(command, *models, *flags, "--database", "s.db")
+    organiser, address = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    assert address == ["link", "https://x.org/join?study=spring%20%26%20autumn"]
+    assert organiser[1].startswith("https://x.org/progress/")
 
 
 # ---- fifty at once ---------------------------------------------------------------------------------------------------
@@ -768,7 +793,7 @@ def test_fifty_at_once_with_a_server_that_is_killed(tmp_path):
             database.execute("UPDATE participants SET until = '2020-01-01T00:00:00+00:00' WHERE stage != 'complete'")
         for one in people:
             one.leaves = False
-        latecomers = [Participant(number) for number in range(100, 120)]
+        latecomers = [Participant(number) for number in range(100, 110)]
         work(start, [one for one in people if not one.leaves] + latecomers)
     everybody = people + latecomers
     store = store_of(str(tmp_path / "s.db"), study(places=50))

@@ -3,7 +3,7 @@
 import argparse
 import json
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import CommandParser, Real
 from polyagents.console import say
@@ -14,37 +14,13 @@ from polyagents.human_eval.study import COMPLETE, Study, read_study
 
 if TYPE_CHECKING:
     from polyagents.human_eval.platforms.calls import Call
+    from polyagents.human_eval.platforms.mturk import MechanicalTurk
+    from polyagents.human_eval.platforms.prolific import Prolific
     from polyagents.human_eval.storage.people_records import PersonWork
 
+    Access = Prolific | MechanicalTurk
+
 ACTIONS = ("create", "status", "approve", "reject", "bonus", "stop")
-
-
-class Access(Protocol):
-    """A researcher's access to a platform."""
-
-    def submissions(self, study: Study) -> dict[str, str]:
-        """Return the status of every submission of a study, by its name."""
-        ...
-
-    def create(self, study: Study, address: str) -> "Call":
-        """Offer a study to people, who come to an address."""
-        ...
-
-    def approve(self, study: Study, one: "PersonWork") -> "Call":
-        """Approve a submission, which pays the reward."""
-        ...
-
-    def reject(self, study: Study, one: "PersonWork", message: str) -> "Call":
-        """Reject a submission, which is not paid."""
-        ...
-
-    def bonus(self, study: Study, one: "PersonWork", cents: int, reason: str) -> "Call":
-        """Pay a bonus."""
-        ...
-
-    def stop(self, study: Study) -> "Call":
-        """End the recruitment."""
-        ...
 
 
 def parser_of(platform: str, description: str) -> argparse.ArgumentParser:
@@ -66,7 +42,7 @@ def parser_of(platform: str, description: str) -> argparse.ArgumentParser:
     return parser
 
 
-def run_action(opt: Mapping[str, Any], platform: str, access_of: Callable[[], Access]) -> None:
+def run_action(opt: Mapping[str, Any], platform: str, access_of: "Callable[[], Access]") -> None:
     """Print the calls of an action, send them if that is wanted, and print what became of them.
 
     Args:
@@ -115,7 +91,7 @@ def run_action(opt: Mapping[str, Any], platform: str, access_of: Callable[[], Ac
         )
 
 
-def calls_of(opt: Mapping[str, Any], study: Study, access: Access, everybody: "Sequence[PersonWork]") -> "list[Call]":
+def calls_of(opt: Mapping[str, Any], study: Study, access: "Access", everybody: "Sequence[PersonWork]") -> "list[Call]":
     """Return the calls of an action.
 
     Raises:

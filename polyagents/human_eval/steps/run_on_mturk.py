@@ -2,9 +2,12 @@
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from polyagents.human_eval.steps.crowd_platform import Access, parser_of, run_action
+from polyagents.human_eval.steps.crowd_platform import parser_of, run_action
+
+if TYPE_CHECKING:
+    from polyagents.human_eval.platforms import mturk
 
 
 def parser() -> argparse.ArgumentParser:
@@ -21,7 +24,7 @@ def parser() -> argparse.ArgumentParser:
 def run(opt: Mapping[str, Any]) -> None:
     """Print the calls of an action, and send them if that is wanted."""
 
-    def access() -> Access:
+    def access() -> "mturk.MechanicalTurk":
         from polyagents.human_eval.platforms import mturk  # loads boto3
 
         return mturk.MechanicalTurk(mturk.LIVE if opt["live"] else mturk.SANDBOX)

@@ -2,9 +2,12 @@
 
 import argparse
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from polyagents.human_eval.steps.crowd_platform import Access, parser_of, run_action
+from polyagents.human_eval.steps.crowd_platform import parser_of, run_action
+
+if TYPE_CHECKING:
+    from polyagents.human_eval.platforms.prolific import Prolific
 
 
 def parser() -> argparse.ArgumentParser:
@@ -19,7 +22,7 @@ def parser() -> argparse.ArgumentParser:
 def run(opt: Mapping[str, Any]) -> None:
     """Print the calls of an action, and send them if that is wanted."""
 
-    def access() -> Access:
+    def access() -> "Prolific":
         from polyagents.human_eval.platforms.prolific import Prolific
 
         return Prolific.from_environment() if opt["yes"] or opt["action"] == "status" else Prolific("")

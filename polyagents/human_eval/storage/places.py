@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import func, or_, select
+from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
 from polyagents.errors import InputError
@@ -46,13 +46,10 @@ class StudyPlaces:
     def count(self, session: Session) -> Places:
         """Count the places that are taken."""
         open_places = ParticipantRow.stage.in_(STAGES) & (ParticipantRow.until >= self.clock().isoformat())
-        taken = (
-            select(ParticipantRow.stage == COMPLETE, func.count())
-            .where(ParticipantRow.study == self.study.id, or_(ParticipantRow.stage == COMPLETE, open_places))
-            .group_by(ParticipantRow.stage == COMPLETE)
-        )
-        found = {bool(complete): number for complete, number in session.execute(taken)}
-        return Places(self.study.places, found.get(True, 0), found.get(False, 0))
+        complete = ParticipantRow.stage == COMPLETE
+        own = select(func.count()).select_from(ParticipantRow).where(ParticipantRow.study == self.study.id)
+        found = [session.scalar(own.where(which)) or 0 for which in (complete, open_places)]
+        return Places(self.study.places, *found)
 
     def row(self, session: Session, who: AnnotatorRow) -> ParticipantRow | None:
         """Find a person's row; None for one who was invited, or came for another study."""
@@ -82,8 +79,8 @@ class StudyPlaces:
             session.add(who)
             session.flush()
             now = self.clock()
-            row = ParticipantRow(annotator=who.number, study=self.study.id, person=person, stage=STAGES[0])
-            row.arrived, row.until = now.isoformat(), self.later(now)
+            row = ParticipantRow(annotator=who.number, study=self.study.id, person=person)
+            row.stage, row.arrived, row.until = self.study.stage(STAGES[0]), now.isoformat(), self.later(now)
             session.add(row)
         row.session, row.back = submission, back
         return session.get_one(AnnotatorRow, row.annotator).token
