@@ -81,13 +81,9 @@ class StudyPages:
         """Lead a person who arrives to the person's own link."""
         study = self.store.places.study  # type: ignore[union-attr]  # the route is there with a study only
         rules, given = PLATFORMS[study.platform], request.query_params
-        person, submission, named = (
-            given.get(rules.person, "").strip(),
-            given.get(rules.session, "").strip(),
-            given.get(rules.study),
-        )
+        person, submission = (given.get(name, "").strip() for name in (rules.person, rules.session))
         count_stranger(request)
-        if named != study.id:
+        if given.get(rules.study) != study.id:
             raise HTTPException(404, "This address does not name the study; open it from the platform's page again.")
         if submission == PREVIEW and study.platform == "mturk":
             return page(request, "step.html", stage="preview", html=shown(study.instructions or study.consent))
