@@ -61,9 +61,9 @@ def perform(store: EvaluationStore, call: Call) -> tuple[str, str]:
         if row is None:
             row = PaymentRow(key=call.key, participant=call.participant, kind=call.kind, amount=call.amount)
             session.add(row)
-        elif not call.repeatable and now.isoformat() < row.sent:
+        elif not call.repeatable and row.sent > (now - LEASE).isoformat():
             return "unknown", ""
-        row.sent = (now + LEASE).isoformat()
+        row.sent = now.isoformat()
         prepared = row.platform_id
     if not is_first and prepared is not None:
         if call.look_up(prepared):
