@@ -1,6 +1,9 @@
 """MTurk's interface through boto3: what is signed and sent, what is sent once, and what a failing service changes."""
 
+import dataclasses
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import botocore.endpoint
 import pytest
@@ -11,6 +14,8 @@ from fake_mturk import KEY, SECRET, FakeMturk, mturk
 
 from polyagents import InputError
 from polyagents.human_eval.platforms import mturk as client_module
+from polyagents.human_eval.platforms.calls import perform
+from polyagents.human_eval.storage.people_records import work_of_people
 
 HIT = "3" + "B" * 29
 SETTINGS = {"id": HIT, "places": 3, "each": 1, "reward": 50, "title": "Who talks better?", "description": "Read & say."}
@@ -130,6 +135,21 @@ def test_a_bonus_is_paid_once(shop, fake, faults):
     fake.tokens.clear()  # they are forgotten after a day
     call(*line)
     assert [(one["BonusAmount"], one["WorkerId"]) for one in fake.bonuses] == [("1.50", WORKERS[0])]
+
+
+def test_two_who_pay_at_once_pay_once(shop, fake):
+    store, _ = shop
+    one = work_of_people(store)[0]
+    calls = [client_module.MechanicalTurk(client_module.SANDBOX).bonus(study(), one, 50, "x") for _ in range(2)]
+    both = threading.Barrier(2)
+
+    def pay(call):
+        send = call.send
+        return perform(store, dataclasses.replace(call, send=lambda token: [both.wait(10), send(token)][1]))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [outcome for outcome, _ in pool.map(pay, calls)] == ["sent", "sent"]
+    assert len(fake.bonuses) == 1
 
 
 def test_a_wrong_key_and_none(shop, fake, monkeypatch, tmp_path):
