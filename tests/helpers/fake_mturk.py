@@ -38,6 +38,7 @@ class FakeMturk:
 
     def __init__(self):
         self.hits, self.assignments, self.bonuses, self.tokens, self.faults, self.asked = {}, {}, [], {}, [], []
+        self.lock = threading.Lock()
 
     def add(self, assignment, worker, hit, status="Submitted"):
         self.assignments[assignment] = {
@@ -98,7 +99,8 @@ def mturk(fake):
                 fake.faults.remove(fault)
             if fault and fault[1] != "lost":
                 return self.send(fault[1], {"__type": "ServiceFault" if fault[1] >= 500 else "ThrottlingException"})
-            found = fake.answer(operation, json.loads(body))
+            with fake.lock:
+                found = fake.answer(operation, json.loads(body))
             if fault:
                 return self.connection.close()
             if isinstance(found, str):

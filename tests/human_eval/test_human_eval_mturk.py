@@ -1,6 +1,9 @@
 """MTurk's interface through boto3: what is signed and sent, what is sent once, and what a failing service changes."""
 
+import dataclasses
 import json
+import threading
+from concurrent.futures import ThreadPoolExecutor
 
 import botocore.endpoint
 import pytest
@@ -11,6 +14,8 @@ from fake_mturk import KEY, SECRET, FakeMturk, mturk
 
 from polyagents import InputError
 from polyagents.human_eval.platforms import mturk as client_module
+from polyagents.human_eval.platforms.calls import perform
+from polyagents.human_eval.storage.people_records import work_of_people
 
 HIT = "3" + "B" * 29
 SETTINGS = {"id": HIT, "places": 3, "each": 1, "reward": 50, "title": "Who talks better?", "description": "Read & say."}
@@ -81,7 +86,9 @@ def test_nothing_is_sent_without_yes_and_every_call_is_printed(shop, fake):
     assert not fake.asked
 
 
-@pytest.mark.parametrize("fault", [None, "lost", 500, 400])
+@pytest.mark.parametrize(
+    "fault", ["lost", *(pytest.param(fault, marks=pytest.mark.slow) for fault in (None, 500, 400))]
+)
 def test_a_hit_is_made_once(shop, fake, fault):
     _, call = shop
     fake.faults = [("CreateHIT", fault)] if fault else []
@@ -98,7 +105,7 @@ def test_the_status_has_all_pages(shop, fake):
     assert [one["status"] for one in lines] == ["Submitted"] * 3 and [one["judgements"] for one in lines] == [1, 1, 0]
 
 
-@pytest.mark.parametrize("fault", [None, "lost", 503])
+@pytest.mark.parametrize("fault", ["lost", *(pytest.param(fault, marks=pytest.mark.slow) for fault in (None, 503))])
 def test_who_has_completed_is_approved_once(shop, fake, fault):
     _, call = shop
     fake.faults = [("ApproveAssignment", fault)] if fault else []
@@ -114,7 +121,10 @@ def test_a_rejection_gives_the_place_back(shop, fake):
     assert fake.assignments[assignment(0)]["AssignmentStatus"] == "Rejected" and store.places_taken().complete == 1
 
 
-@pytest.mark.parametrize("faults", [[], ["lost"], [500], ["lost"] * 4, [500] * 4])
+@pytest.mark.parametrize(
+    "faults",
+    [["lost"] * 4, [500] * 4, *(pytest.param(few, marks=pytest.mark.slow) for few in ([], ["lost"], [500]))],
+)
 def test_a_bonus_is_paid_once(shop, fake, faults):
     """boto3 itself sends a request four times; after that, our next call looks it up."""
     _, call = shop
@@ -125,6 +135,21 @@ def test_a_bonus_is_paid_once(shop, fake, faults):
     fake.tokens.clear()  # they are forgotten after a day
     call(*line)
     assert [(one["BonusAmount"], one["WorkerId"]) for one in fake.bonuses] == [("1.50", WORKERS[0])]
+
+
+def test_two_who_pay_at_once_pay_once(shop, fake):
+    store, _ = shop
+    one = work_of_people(store)[0]
+    calls = [client_module.MechanicalTurk(client_module.SANDBOX).bonus(study(), one, 50, "x") for _ in range(2)]
+    both = threading.Barrier(2)
+
+    def pay(call):
+        send = call.send
+        return perform(store, dataclasses.replace(call, send=lambda token: [both.wait(10), send(token)][1]))
+
+    with ThreadPoolExecutor(2) as pool:
+        assert [outcome for outcome, _ in pool.map(pay, calls)] == ["sent", "sent"]
+    assert len(fake.bonuses) == 1
 
 
 def test_a_wrong_key_and_none(shop, fake, monkeypatch, tmp_path):

@@ -6,6 +6,7 @@ The pages are for people, so the description is the test's own; the server has n
 import pytest
 import schemathesis
 from chatting import Echo, app_of, shop_of
+from crowd import store_of
 from drawing import budget
 from evaluation import evaluation
 from hypothesis import given
@@ -39,6 +40,16 @@ CHATS = {
     "/annotate/{token}/finish": ({"chat": CHAT, "rating": RATING}, (303, 404, 413, 415, 422)),
     "/progress/{token}": (None, (200, 404)),
 }  # fmt: skip
+STAGE = {"enum": ["consent", "screening", "instructions", "work", "complete"]}
+STUDY = {
+    "/annotate/{token}": ({"assignment": NUMBER, "choice": {"enum": ["left", "right"]}},
+                          (303, 404, 409, 413, 415, 422)),
+    "/annotate/{token}/step": ({"stage": STAGE, "agree": {"enum": ["yes", "no"]}, "answer0": {"enum": ["yes", "no"]}},
+                               (303, 404, 409, 413, 415, 422)),
+    "/annotate/{token}/{place}": (None, (200, 404, 409, 422)),
+    "/progress/{token}": (None, (200, 404)),
+}  # fmt: skip
+STUDY_ACCEPTED = "/annotate/{token}/step", {"stage": "consent", "agree": "yes"}
 CHATS_ACCEPTED = "/annotate/{token}/say", {"chat": 1, "place": 0, "text": "hello"}
 
 
@@ -88,8 +99,17 @@ def chats(tmp_path):
     made.store.close()
 
 
+@pytest.fixture
+def study(tmp_path):
+    """A study with three people, likewise."""
+    store = store_of(str(tmp_path / "s.db"), checks=1)
+    tokens = [store.arrive(f"{number:024x}", f"{number + 9:024x}") for number in range(3)]
+    yield create_app(store, PRESETS["engaging"], ORGANISER), STUDY, STUDY_ACCEPTED, tokens, store.judgements
+    store.close()
+
+
 @pytest.mark.parametrize("examples", [60, pytest.param(500, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("server", ["annotation", "chats"])
+@pytest.mark.parametrize("server", ["annotation", "chats", "study"])
 def test_every_answer_is_a_page(server, examples, request, monkeypatch):
     monkeypatch.setattr(shared_pages, "REQUESTS_PER_MINUTE", 10**9)
     app, pages, (form_path, form), tokens, judged = request.getfixturevalue(server)

@@ -463,7 +463,7 @@ def test_places_and_codes_are_right_whatever_happens(tmp_path, clock):
     """Some hundred random acts of ten people; what is stored is compared with what a person may have done."""
     store, draw = store_of(str(tmp_path / "s.db"), pairs=4, checks=1, clock=clock), random.Random(0)
     client, links, judged, coded = client_of(store), {}, collections.Counter(), set()
-    for _ in range(150):
+    for _ in range(120):
         number = draw.randrange(10)
         links[number] = links.get(number) or join(client, number)
         link, act = links[number], draw.random()

@@ -2,7 +2,7 @@
 
 import secrets
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from datetime import timedelta
 
 from sqlalchemy import select
@@ -29,7 +29,8 @@ class Call:
         send: sends it, with what `prepare` has returned; returns the platform's name of what was made.
         look_up: tells, with the same, whether the platform has carried it out.
         repeatable: whether the platform carries it out once however often it is sent.
-        prepare: makes what the call needs, and costs nothing if it is done twice; by default a token.
+        prepare: makes what the call needs, and costs nothing if it is done twice; None for a token, which is stored
+            before anything is sent, so that two processes that send it at once send the same one.
     """
 
     key: str
@@ -38,7 +39,7 @@ class Call:
     send: Callable[[str], str]
     look_up: Callable[[str], bool]
     repeatable: bool
-    prepare: Callable[[], str] = field(default=lambda: secrets.token_hex(16))
+    prepare: Callable[[], str] | None = None
     participant: int | None = None
     amount: int | None = None
 
@@ -60,10 +61,11 @@ def perform(store: EvaluationStore, call: Call) -> tuple[str, str]:
         is_first = row is None
         if row is None:
             row = PaymentRow(key=call.key, participant=call.participant, kind=call.kind, amount=call.amount)
+            row.platform_id = None if call.prepare else secrets.token_hex(16)
             session.add(row)
-        elif not call.repeatable and now.isoformat() < row.sent:
+        elif not call.repeatable and row.sent > (now - LEASE).isoformat():
             return "unknown", ""
-        row.sent = (now + LEASE).isoformat()
+        row.sent = now.isoformat()
         prepared = row.platform_id
     if not is_first and prepared is not None:
         if call.look_up(prepared):
@@ -71,11 +73,11 @@ def perform(store: EvaluationStore, call: Call) -> tuple[str, str]:
         if not call.repeatable:
             return "unknown", ""
     try:
-        if prepared is None:
+        if prepared is None and call.prepare:
             prepared = call.prepare()
             with store.database.atomic_write() as session:
                 session.scalars(select(PaymentRow).where(PaymentRow.key == call.key)).one().platform_id = prepared
-        made = call.send(prepared)
+        made = call.send(prepared or "")
     except AnswerLost:
         return "unknown", ""
     except InputError:
