@@ -103,6 +103,7 @@ class Ranker:
     Attributes:
         model: the model, with its tokenizer and its options.
         file: the model file or folder that it was loaded from; None if it was made in memory.
+        identity: a digest of everything that decides its scores, computed when it is first read.
     """
 
     def __init__(self, model: RankingModel, file: str | None = None):

@@ -22,6 +22,7 @@ from polyagents.files.atomic import write_text
 from polyagents.files.hashing import fingerprint
 from polyagents.files.json_files import fields_of_json, read_json
 from polyagents.model_files.model_folder import CALIBRATION
+from polyagents.models.adapters import without_frozen_weights
 from polyagents.models.versions import Versions
 from polyagents.ranking.ranking_model import RankingModel
 
@@ -186,7 +187,12 @@ def identity(model: RankingModel) -> str:
     decides += [settings.plain_texts, model.context_encoder.output_scaling]
     backend = model.context_encoder.backend
     decides += [backend.quantized] if backend is not None and backend.quantized else []
-    return model.fingerprint_of(model.module.state_dict(), json.dumps(decides, sort_keys=True, default=str))
+    weights = model.module.state_dict()
+    if (
+        model.context_encoder.backbone_digest is not None
+    ):  # a weight that stands for these, as in an index's fingerprint
+        weights = without_frozen_weights(weights)
+    return model.fingerprint_of(weights, json.dumps(decides, sort_keys=True, default=str))
 
 
 def digest_of(texts: Sequence[str]) -> str:

@@ -55,6 +55,16 @@ def test_only_adapters_learn_and_are_kept(kind, adapted, backbone):
 
 
 @pytest.mark.parametrize("kind", ["poly", "cross"])
+def test_a_calibration_holds_when_adapters_are_merged(kind, adapted, tmp_path):
+    file = copy_model(adapted(kind), tmp_path / "M")
+    ranker = Ranker.load(file)
+    ranker.calibrate([{"context": f"{n} {colour}", "label": colour} for n in range(30) for colour in ("red", "blue")])
+    ranker.save_pretrained(tmp_path / "folder")
+    for model in (file, tmp_path / "folder"):
+        assert Ranker.load(model).decide("i like red", ["red", "blue"]).calibrated
+
+
+@pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_merged_adapters_score_alike_without_a_backbone(kind, adapted, tmp_path):
     own("convert_weights", "-mf", adapted(kind), "--to", "model-file", "--out", tmp_path / "M")
     merged = read(tmp_path / "M")["model"]
