@@ -8,7 +8,7 @@ import pytest
 
 SCRIPT = pages.ROOT / "scripts" / "pages.py"
 FIRST_HOUR = ["README.md", "docs/faq.md", *(page for page in pages.pages() if page.startswith("docs/tutorial/"))]
-FIRST = ("README.md", "docs/faq.md", "docs/tutorial/first_ranker.md", "docs/tutorial/own_data.md")
+FIRST = ("README.md", "docs/faq.md", *(f"docs/tutorial/{name}.md" for name in ("first_ranker", "own_data", "decide")))
 
 
 def commands(page):

@@ -43,7 +43,8 @@ class DefaultTeacher(OneMessageTeacher):
     def fields(self, example: DialogueExample) -> dict[str, Any]:
         """OneMessageTeacher: return an example in ParlAI's wording, which the paper's models have read."""
         said = (f"{message.speaker.replace('_', ' ')}: {message.text}\n" for message in example.context)
-        fields: dict[str, Any] = {"text": "".join(said), "labels": [example.label]}
+        labels = [] if example.label is None else [example.label]
+        fields: dict[str, Any] = {"text": "".join(said), "labels": labels}
         if example.candidates:
             fields["label_candidates"] = list(example.candidates)
         return fields

@@ -4,6 +4,8 @@
      "options-for-correct-answers": [{"candidate-id": "24C2925B04", "utterance": "..."}],
      "options-for-next": [{"candidate-id": "CF4BCB17E9", "utterance": "..."}, ...]}
 
+A correct answer with the candidate-id NONE says that none of the candidates is right.
+
 The correct answers of the test set are in a file of their own, of tab-separated lines: example-id, candidate-id, text.
 """
 
@@ -20,6 +22,8 @@ from polyagents.files.lines import opened, text_lines, without_mark
 
 T = TypeVar("T")
 
+NO_ANSWER = "NONE"
+
 
 @dataclass(frozen=True)
 class DialogueMessage:
@@ -34,12 +38,12 @@ class DialogueExample:
     """An example.
 
     Attributes:
-        label: the message that comes next.
+        label: the message that comes next; None if none of the candidates is right.
         candidates: the texts among which it is to be found, itself included; none in training.
     """
 
     context: tuple[DialogueMessage, ...]
-    label: str
+    label: str | None
     candidates: list[str]
 
 
@@ -64,8 +68,9 @@ def read_questions(path: str, answers_path: str | None) -> Iterator[DialogueExam
         if answers_path is not None and name not in answers:
             raise InputError(f"{answers_path} has no answer for example-id {name} of {path}; download both again.")
         options = example["options-for-next"]
-        label = find_label(options, *(given_answer(example) if answers_path is None else answers[name]))
-        if label is None:
+        answer_id, answer = given_answer(example) if answers_path is None else answers[name]
+        label = None if answer_id == NO_ANSWER else find_label(options, answer_id, answer)
+        if label is None and answer_id != NO_ANSWER:
             raise InputError(f"{path}, example-id {name}: the correct answer is not among the candidates.")
         candidates = [option["utterance"] for option in options]
         random.Random(number).shuffle(candidates)  # ParlAI's order, the same in every run
@@ -77,7 +82,8 @@ def read_questions(path: str, answers_path: str | None) -> Iterator[DialogueExam
 def given_answer(example: dict[str, Any]) -> tuple[str | None, str]:
     """Return the candidate-id, if there is one, and the text of the correct answer."""
     answer = example["options-for-correct-answers"][0]
-    return answer.get("candidate-id"), answer["utterance"]
+    answer_id = answer.get("candidate-id")
+    return answer_id, "" if answer_id == NO_ANSWER else answer["utterance"]
 
 
 def find_label(options: list[dict[str, Any]], answer_id: str | None, answer: str) -> str | None:

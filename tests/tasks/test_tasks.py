@@ -248,6 +248,25 @@ def test_a_dialogue_is_told_before_the_next_is_read(datapath):
     assert next(read_dialogues(str(file)))[-1].text == "you are welcome , keep a copy of that file"
 
 
+def without_an_answer(text):
+    """The first dialogue has no right answer."""
+    dialogues = json.loads(text)
+    dialogues[0]["options-for-correct-answers"] = [{"candidate-id": "NONE"}]
+    return json.dumps(dialogues)
+
+
+@pytest.mark.parametrize(("name", "split"), [("train", "train"), ("dev", "valid")])
+def test_a_dialogue_without_a_right_answer_is_a_question_without_one(name, split, datapath):
+    before = teacher(DSTC7, split, datapath).num_examples()
+    rewrite(datapath / "dstc7" / f"ubuntu_{name}_subtask_1.json", without_an_answer)
+    after = teacher(DSTC7, split, datapath)
+    if split == "train":  # an empty message is no target
+        assert after.num_examples() == before - 1
+    else:
+        first = after.get(0)
+        assert after.num_examples() == before and first["labels"] == [] and len(first["label_candidates"]) == 100
+
+
 @pytest.mark.parametrize(("name", "split"), [("train_subtask_1.json", "train"), ("responses_subtask_1.tsv", "test")])
 def test_missing_files_are_named(name, split, datapath):
     (datapath / "dstc7" / f"ubuntu_{name}").unlink()
