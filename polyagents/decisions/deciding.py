@@ -14,6 +14,10 @@ from polyagents.evaluation.intervals import Floats
 class Decision:
     """A choice among options.
 
+    >>> decision = ranker.decide("do you have a dog ?", ["hello", "yes , i have two dogs"])
+    >>> decision.choice, decision.calibrated
+    ('yes , i have two dogs', False)
+
     Attributes:
         choice: the name of the option; a text without a name is its own. None for none of them.
         probability: of the choice; None without a calibration.

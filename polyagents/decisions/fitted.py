@@ -2,7 +2,7 @@
 
 from typing import NamedTuple
 
-from polyagents.decisions.calibration import Calibration, Identity, MadeFor, digest_of
+from polyagents.decisions.calibration import Calibration, Identity, MadeFor, digest_of, fitted_to
 from polyagents.decisions.examples import DecisionExamples
 from polyagents.decisions.figures import Figures, choices_of, figures_of
 from polyagents.decisions.score_map import Scored
@@ -38,7 +38,7 @@ def calibration_of(
         examples.digest(),
     )
     scale = (model if second is None else second[0]).module.logit_scale
-    return Calibration.of(scored, made_for, scale)
+    return fitted_to(scored, made_for, scale)
 
 
 class Measured(NamedTuple):

@@ -73,6 +73,15 @@ class Manifest:
         except (OSError, ValueError):
             return None
 
+    @staticmethod
+    def written(folder: str) -> tuple[int, int] | None:
+        """Return another value each time that the manifest is replaced; None if there is none."""
+        try:
+            found = os.stat(os.path.join(folder, MANIFEST))
+        except OSError:
+            return None
+        return found.st_ino, found.st_mtime_ns
+
     def checked(self) -> "Manifest | None":
         """Return the manifest if it names shards of its folder, each once, and candidates in them; otherwise None."""
         names, counts = [name for name, _ in self.shards], [count for _, count in self.shards]

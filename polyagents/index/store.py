@@ -83,8 +83,8 @@ class CandidateStore(ScannedIndex):
         Raises:
             InputError: there is no store, it is damaged, or other weights encoded it.
         """
-        manifest = Manifest.read(folder)
         while True:
+            written, manifest = Manifest.written(folder), Manifest.read(folder)
             if manifest is None:
                 raise InputError(f"{folder} holds no finished candidate index; build it (polyagents build_index).")
             if model is not None and manifest.model != model:
@@ -94,9 +94,8 @@ class CandidateStore(ScannedIndex):
             try:
                 return cls(folder, manifest)
             except InputError:
-                # A builder may have replaced the manifest, and removed its shards, between our two reads.
-                before, manifest = manifest, Manifest.read(folder)
-                if manifest == before:
+                # A builder may have replaced the manifest, perhaps by an equal one, and removed its shards meanwhile.
+                if Manifest.written(folder) == written:
                     raise
 
     def __len__(self) -> int:

@@ -8,7 +8,7 @@ import pytest
 from decisions import simulated
 
 from polyagents import InputError, Ranker
-from polyagents.decisions.calibration import Calibration, MadeFor, path_of
+from polyagents.decisions.calibration import MadeFor, fitted_to, path_of, read_calibration, write_calibration
 from polyagents.decisions.figures import binned_error, calibration_error, figures_of
 from polyagents.decisions.fitting import cross_fitted, fit
 from polyagents.decisions.score_map import Scored, ScoreMap
@@ -61,7 +61,7 @@ def test_a_shorter_list_is_padded_without_an_effect():
 
 def test_a_fit_finds_the_true_temperature_and_mends_the_figures():
     scored, truth = simulated(4000, temperature=3.0)
-    found = Calibration.of(scored, MADE_FOR, 1.0)
+    found = fitted_to(scored, MADE_FOR, 1.0)
     assert found.map.temperature == pytest.approx(3.0, rel=0.1)
     assert np.abs(found.map.probabilities(scored)[0] - truth).mean() < 0.01
     assert found.after.log_loss < found.before.log_loss and found.after.ece.value < found.before.ece.value
@@ -80,14 +80,14 @@ def test_too_few_examples_are_refused(inside, outside, said):
     scored, _ = simulated(inside + outside)
     scored.right[inside:] = False
     with pytest.raises(InputError, match=said):
-        Calibration.of(scored, MADE_FOR, 1.0)
+        fitted_to(scored, MADE_FOR, 1.0)
 
 
 @pytest.mark.parametrize(("inside", "outside"), [(50, 0), (60, 10)])
 def test_just_enough_examples_are_fitted(inside, outside):
     scored, _ = simulated(inside + outside)
     scored.right[inside:] = False
-    assert Calibration.of(scored, MADE_FOR, 1.0).knows_none == bool(outside)
+    assert fitted_to(scored, MADE_FOR, 1.0).knows_none == bool(outside)
 
 
 # ---- figures ---------------------------------------------------------------------------------------------------------
@@ -162,12 +162,12 @@ def test_the_threshold_with_the_most_answers_is_taken():
 
 @pytest.fixture
 def calibration():
-    return Calibration.of(simulated(200, outside=0.2)[0], MADE_FOR, 1.0)
+    return fitted_to(simulated(200, outside=0.2)[0], MADE_FOR, 1.0)
 
 
 def test_a_calibration_is_read_as_it_was_written(calibration, tmp_path):
-    calibration.write(str(tmp_path / "c.json"))
-    assert Calibration.read(str(tmp_path / "c.json")) == calibration
+    write_calibration(calibration, str(tmp_path / "c.json"))
+    assert read_calibration(str(tmp_path / "c.json")) == calibration
 
 
 @pytest.mark.parametrize(
@@ -188,10 +188,10 @@ def test_a_calibration_is_read_as_it_was_written(calibration, tmp_path):
 )
 def test_a_damaged_file_is_one_sentence(calibration, tmp_path, damage):
     path = tmp_path / "c.json"
-    calibration.write(str(path))
+    write_calibration(calibration, str(path))
     path.write_text(damage(json.loads(path.read_text())))
     with pytest.raises(InputError, match=r"c\.json cannot be read .*run polyagents calibrate again, or delete it"):
-        Calibration.read(str(path))
+        read_calibration(str(path))
 
 
 @pytest.mark.parametrize("precision", [0, 1, 2, -1])

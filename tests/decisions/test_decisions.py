@@ -12,7 +12,7 @@ from decisions import simulated
 from parlai.core.params import ParlaiParser
 
 from polyagents import InputError, Ranker
-from polyagents.decisions.calibration import Calibration, MadeFor, identity, path_of
+from polyagents.decisions.calibration import MadeFor, fitted_to, identity, path_of, write_calibration
 from polyagents.decisions.deciding import decisions_of
 from polyagents.decisions.score_map import ScoreMap
 from polyagents.parlai_agents.decision_task import examples_of_task
@@ -34,7 +34,7 @@ def calibrated(trained, tmp_path_factory):
             scores = ranker.score(CONTEXT, OPTIONS)
             scored, _ = simulated(200, temperature=max(float(np.std(scores)), 1e-3), outside=0.2)
             made_for = MadeFor(identity(ranker.model), None, None, None, 1, 10, "")
-            Calibration.of(scored, made_for, 1.0).write(path_of(file))
+            write_calibration(fitted_to(scored, made_for, 1.0), path_of(file))
             made[kind] = file
         return made[kind]
 

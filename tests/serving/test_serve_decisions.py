@@ -15,7 +15,7 @@ from web import running
 
 from polyagents import InputError, Match, Ranker
 from polyagents.commands import serve
-from polyagents.decisions.calibration import Calibration, MadeFor, identity, path_of
+from polyagents.decisions.calibration import MadeFor, fitted_to, identity, path_of, write_calibration
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served
 
@@ -38,7 +38,7 @@ def calibrated(trained, tmp_path_factory):
     spread = float(np.std(ranker.score(CONTEXT, REPLIES)))
     scored, _ = simulated(200, temperature=max(spread, 1e-3), outside=0.2)
     made_for = MadeFor(identity(ranker.model), None, None, None, 1, 10, "")
-    Calibration.of(scored, made_for, 1.0).write(path_of(file))
+    write_calibration(fitted_to(scored, made_for, 1.0), path_of(file))
     return file
 
 
