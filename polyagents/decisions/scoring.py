@@ -10,6 +10,7 @@ from polyagents.decisions.options import Options, options_of
 from polyagents.decisions.score_map import Scored
 from polyagents.errors import InputError
 from polyagents.evaluation.intervals import Floats
+from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.in_memory import ListedCandidates, ListedOptions
 from polyagents.index.interface import Index
 from polyagents.index.top_k import top_k
@@ -98,7 +99,12 @@ def index_scores(model: RankingModel, context: str, index: Index) -> OptionScore
     if not count:
         raise InputError("There are no candidates in this index; add some.")
     wanted = count if count <= LISTED else SHORTLIST
-    (hits,) = index.search(index.query(model, model.context_ids([context])), wanted)
+    query = index.query(model, model.context_ids([context]))
+    if wanted == count and not isinstance(index, EngineCandidates):  # which only finds the best; sorting costs more
+        every = index.scores(query)[0].cpu().numpy().astype(np.float64)
+        there = np.flatnonzero(every != -np.inf)  # without removed ones
+        return Options.plain(index.texts_of(there)), finite(every[there]), None
+    (hits,) = index.search(query, wanted)
     note = f"Probabilities are over the {wanted:,} best of {count:,} candidates." if wanted < count else None
     scores, texts = hits.scores.astype(np.float64), hits.texts
     return Options.plain(texts), finite(scores), note
