@@ -63,9 +63,10 @@ asked = {{"state": query, "questions": json.loads({ASKED!r}), "api_base": url, "
 found = dict(litellm.systemone(model="typesafe/any", **asked).answers["which"].probabilities)
 """
 DECIDE_LANGCHAIN = f"""
-from langchain_typesafe import TypeSafeClassifier
+from langchain_typesafe import Choice, TypeSafeClassifier
 
-asked = {{"state": query, "questions": json.loads({ASKED!r})}}
+questions = {{name: Choice(**question) for name, question in json.loads({ASKED!r}).items()}}
+asked = {{"state": query, "questions": questions}}
 found = TypeSafeClassifier(api_key="none", base_url=url).invoke(asked).choices["which"].probabilities
 """
 DECIDE_PYDANTIC = """
