@@ -5,11 +5,11 @@ import datetime
 import json
 import threading
 import time
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 from botocore import auth
 from botocore.awsrequest import AWSRequest
 from botocore.credentials import Credentials
+from fake_platform import JsonHandler, answered_by
 
 KEY, SECRET = "AKIDEXAMPLE", "secret-key-of-a-test"
 
@@ -80,7 +80,9 @@ class FakeMturk:
 def mturk(fake):
     """The address of the interface of a fake."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(JsonHandler):
+        content_type = "application/x-amz-json-1.1"
+
         def do_POST(self):
             body = self.rfile.read(int(self.headers["Content-Length"]))
             operation = self.headers["X-Amz-Target"].removeprefix("MTurkRequesterServiceV20170117.")
@@ -107,21 +109,5 @@ def mturk(fake):
                 return self.send(400, {"__type": "RequestError", "Message": found})
             return self.send(200, found)
 
-        def send(self, status, content):
-            self.send_response(status)
-            content = json.dumps(content).encode()
-            self.send_header("Content-Type", "application/x-amz-json-1.1")
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
-        def log_message(self, *_):
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with answered_by(Handler) as url:
+        yield url

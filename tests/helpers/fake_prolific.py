@@ -3,8 +3,8 @@
 import contextlib
 import json
 import re
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+
+from fake_platform import JsonHandler, answered_by
 
 TOKEN = "secret-token-of-a-test"
 
@@ -86,7 +86,7 @@ class FakeProlific:
 def prolific(fake):
     """The address of the interface of a fake."""
 
-    class Handler(BaseHTTPRequestHandler):
+    class Handler(JsonHandler):
         def handle_any(self):
             path, _, query = self.path.removeprefix("/api/v1").partition("?")
             body = json.loads(self.rfile.read(int(self.headers.get("Content-Length") or 0)) or "{}")
@@ -103,24 +103,7 @@ def prolific(fake):
                 return self.connection.close()
             return self.send(*found)
 
-        def send(self, status, content, headers=()):
-            self.send_response(status)
-            for name, value in dict(headers).items():
-                self.send_header(name, value)
-            content = json.dumps(content).encode()
-            self.send_header("Content-Length", str(len(content)))
-            self.end_headers()
-            self.wfile.write(content)
-
         do_GET = do_POST = handle_any
 
-        def log_message(self, *_):
-            """Say nothing."""
-
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
-    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True).start()
-    try:
-        yield f"http://127.0.0.1:{server.server_port}/api/v1"
-    finally:
-        server.shutdown()
-        server.server_close()
+    with answered_by(Handler) as url:
+        yield f"{url}/api/v1"

@@ -9,10 +9,9 @@ import botocore.endpoint
 import pytest
 from crowd import Clock, client_of, judge, store_of
 from crowd import study_of as study
-from evaluation import human_eval
 from fake_mturk import KEY, SECRET, FakeMturk, mturk
+from fake_platform import caller
 
-from polyagents import InputError
 from polyagents.human_eval.platforms import mturk as client_module
 from polyagents.human_eval.platforms.calls import perform
 from polyagents.human_eval.storage.people_records import work_of_people
@@ -53,18 +52,7 @@ def shop(tmp_path, fake, monkeypatch, capsys):
             judge(client, store, f"/annotate/{token}")
         fake.add(assignment(number), worker, HIT)
 
-    def call(*arguments):
-        capsys.readouterr()
-        try:
-            human_eval("mturk", *arguments, "--study", "study.json", "--database", "s.db")
-            error = ""
-        except InputError as raised:
-            error = str(raised)
-        said = capsys.readouterr()
-        assert SECRET not in said.out + said.err + error
-        return [json.loads(line) for line in said.out.splitlines() if line.startswith("{")], said.out + said.err, error
-
-    yield store, call
+    yield store, caller("mturk", SECRET, capsys)
     store.close()
 
 

@@ -6,10 +6,9 @@ import logging
 import pytest
 from crowd import CODE, SCREENED, STUDY_ID, Clock, client_of, ids, join, judge, store_of
 from crowd import study_of as study
-from evaluation import human_eval
+from fake_platform import caller
 from fake_prolific import TOKEN, FakeProlific, prolific
 
-from polyagents import InputError
 from polyagents.human_eval.platforms import prolific as client_module
 from polyagents.human_eval.platforms.calls import perform
 from polyagents.human_eval.platforms.prolific import Prolific
@@ -48,18 +47,7 @@ def shop(tmp_path, fake, monkeypatch, capsys):
             judge(client, store, link)
             fake.submissions[person["SESSION_ID"]]["status"] = "AWAITING REVIEW"
 
-    def call(*arguments):
-        capsys.readouterr()
-        try:
-            human_eval("prolific", *arguments, "--study", "study.json", "--database", "s.db")
-            error = ""
-        except InputError as raised:
-            error = str(raised)
-        said = capsys.readouterr()
-        assert TOKEN not in said.out + said.err + error
-        return [json.loads(line) for line in said.out.splitlines() if line.startswith("{")], said.out + said.err, error
-
-    yield store, call
+    yield store, caller("prolific", TOKEN, capsys)
     store.close()
 
 
