@@ -4,13 +4,13 @@ import argparse
 import io
 import json
 import sys
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import INDEX_URL, positive_int
+from polyagents.arguments import INDEX_URL, add_backend_flag, add_precision_flag, positive_int
 from polyagents.console import say
 from polyagents.errors import InputError
-from polyagents.files.context_lines import read_lines
+from polyagents.files.context_lines import ANSWERED, read_lines
 
 if TYPE_CHECKING:
     from polyagents.index.in_memory import Candidates
@@ -34,6 +34,14 @@ def add_rerank_flags(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_ranker_flags(parser: argparse.ArgumentParser) -> None:
+    """Add the flags of `load_rankers`, and how many candidates the second model re-orders."""
+    parser.add_argument("-mf", "--model-file", required=True, help="a trained model")
+    add_rerank_flags(parser)
+    add_precision_flag(parser)
+    add_backend_flag(parser)
+
+
 def load_rankers(opt: Mapping[str, Any]) -> "tuple[Ranker, Ranker | None]":
     """Load the model, and the second one if there is one."""
     from polyagents.ranker import Ranker  # imports torch
@@ -52,8 +60,11 @@ def opened_index(ranker: "Ranker", opt: Mapping[str, Any]) -> "Candidates | None
     return None if opt["index_dir"] is None else ranker.open_index(opt["index_dir"], opt["exact"])
 
 
-def answer_lines(answer: Callable[[str], dict[str, Any]]) -> None:
+def answer_lines(answer: Callable[[str], dict[str, Any]], keys: Sequence[str] = ANSWERED) -> None:
     """Write a JSON line for each line on standard input: its own fields, the context, and the answer's fields.
+
+    Args:
+        keys: of the answers, which no line may have for itself.
 
     Raises:
         InputError: a line had no context; it was answered by an error, and those after it as usual.
@@ -64,7 +75,7 @@ def answer_lines(answer: Callable[[str], dict[str, Any]]) -> None:
         say("Type a context and press Enter; Ctrl-D ends.")
     stdin = getattr(sys.stdin, "buffer", None) or io.BytesIO(sys.stdin.read().encode())
     lines = unusable = 0
-    for line in read_lines(stdin):
+    for line in read_lines(stdin, keys):
         lines += 1
         if line.context is None:
             unusable += 1

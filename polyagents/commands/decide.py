@@ -5,10 +5,10 @@ import os
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import CommandParser, add_backend_flag, add_precision_flag, positive_int, threshold
+from polyagents.arguments import CommandParser, positive_int, threshold
 from polyagents.commands.context_answers import (
     add_index_flags,
-    add_rerank_flags,
+    add_ranker_flags,
     answer_lines,
     load_rankers,
     opened_index,
@@ -19,6 +19,8 @@ from polyagents.files.json_files import read_json
 if TYPE_CHECKING:
     from polyagents.decisions.deciding import Decision
 
+KEYS = ("choice", "probability", "probabilities", "none_probability", "margin", "calibrated", "notes", "error")
+
 
 def parser() -> argparse.ArgumentParser:
     """Declare the flags: a model, options, and when to choose none of them."""
@@ -27,7 +29,7 @@ def parser() -> argparse.ArgumentParser:
         "Choose one of your options, or none, for each context on standard input: lines as for rank. Each gets one "
         "JSON line. Probabilities need a calibration (polyagents calibrate).",
     )
-    parser.add_argument("-mf", "--model-file", required=True, help="a trained model")
+    add_ranker_flags(parser)
     options = parser.add_mutually_exclusive_group(required=True)
     options.add_argument(
         "--options-file",
@@ -40,9 +42,6 @@ def parser() -> argparse.ArgumentParser:
         help="choose none if the best option is less probable; by default, what calibrate has learnt decides",
     )
     parser.add_argument("--top-k", type=positive_int, default=5, help="how many probabilities to write")
-    add_rerank_flags(parser)
-    add_precision_flag(parser)
-    add_backend_flag(parser)
     return parser
 
 
@@ -60,7 +59,7 @@ def run(opt: Mapping[str, Any]) -> None:
         """Decide for one context."""
         return as_json(ranker.decide(context, options, opt["none"], second, opt["rerank_top"]), opt["top_k"])
 
-    answer_lines(answer)
+    answer_lines(answer, KEYS)
 
 
 def read_options(path: str) -> Any:

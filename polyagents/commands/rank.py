@@ -4,10 +4,10 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from polyagents.arguments import CommandParser, add_backend_flag, add_precision_flag, positive_int
+from polyagents.arguments import CommandParser, positive_int
 from polyagents.commands.context_answers import (
     add_index_flags,
-    add_rerank_flags,
+    add_ranker_flags,
     answer_lines,
     load_rankers,
     opened_index,
@@ -23,14 +23,11 @@ def parser() -> argparse.ArgumentParser:
         "of turns) and other keys, which come back. Each gets one JSON line; a line without a context gets an error, "
         "and the exit code is then 2.",
     )
-    parser.add_argument("-mf", "--model-file", required=True, help="a trained model")
+    add_ranker_flags(parser)
     candidates = parser.add_mutually_exclusive_group(required=True)
     candidates.add_argument("--candidates-file", help="UTF-8 text, one candidate per line")
     add_index_flags(parser, candidates)
     parser.add_argument("--top-k", type=positive_int, default=10, help="how many candidates to return")
-    add_rerank_flags(parser)
-    add_precision_flag(parser)
-    add_backend_flag(parser)
     return parser
 
 

@@ -1,6 +1,6 @@
 """Contexts in lines, as `polyagents rank` takes them."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from polyagents.errors import InputError
@@ -26,8 +26,8 @@ class ContextLine(NamedTuple):
     error: str = ""
 
 
-def read_lines(file: BinaryIO) -> Iterator[ContextLine]:
-    r"""Read lines; blank ones are skipped.
+def read_lines(file: BinaryIO, reserved: Sequence[str] = ANSWERED) -> Iterator[ContextLine]:
+    r"""Read lines; blank ones are skipped, and a line with a reserved key has no context.
 
     A line is plain text, or a JSON object: `{"context": "hi"}`, or `{"context": ["your persona: i ski .", "hi"]}` for
     turns. A line that is not a JSON object is plain text, whatever it begins with. Bytes that are not UTF-8 become
@@ -38,10 +38,10 @@ def read_lines(file: BinaryIO) -> Iterator[ContextLine]:
     """
     for number, raw in enumerate(lines_of(file, "The input"), 1):
         if text := raw.decode("utf-8", "replace").strip():
-            yield line_of(text, number)
+            yield line_of(text, number, reserved)
 
 
-def line_of(text: str, number: int) -> ContextLine:
+def line_of(text: str, number: int, reserved: Sequence[str] = ANSWERED) -> ContextLine:
     """Read a line, given without white space around it."""
     try:
         found = parse_json(text) if text.startswith("{") else None
@@ -49,8 +49,8 @@ def line_of(text: str, number: int) -> ContextLine:
         found = None
     if not isinstance(found, dict):
         return ContextLine(number, text, {})
-    fields = {name: value for name, value in found.items() if name not in ("context", *ANSWERED)}
-    if taken := [name for name in ANSWERED if name in found]:
+    fields = {name: value for name, value in found.items() if name not in ("context", *reserved)}
+    if taken := [name for name in reserved if name in found]:
         return ContextLine(
             number, None, fields, f"The key {taken[0]} is reserved for the answer; give it another name."
         )

@@ -12,6 +12,7 @@ from decisions import simulated
 from parlai.core.params import ParlaiParser
 
 from polyagents import InputError, Ranker
+from polyagents.commands.decide import KEYS
 from polyagents.decisions.calibration import MadeFor, fitted_to, identity, path_of, write_calibration
 from polyagents.decisions.deciding import decisions_of
 from polyagents.decisions.score_map import ScoreMap
@@ -181,6 +182,16 @@ def test_decide_writes_a_line_for_each(calibrated, tmp_path, monkeypatch, capsys
     assert first["context"] == "i like red" and first["calibrated"] and len(first["probabilities"]) == 1
     assert second["id"] == 3 and second["context"] == "a\nb"
     assert "context is 3" in third["error"]
+
+
+@pytest.mark.parametrize("key", KEYS)
+def test_a_key_of_the_answer_is_not_a_lines_own(key, calibrated, tmp_path, monkeypatch, capsys):
+    (tmp_path / "o.txt").write_text("\n".join(OPTIONS))
+    monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"context": "hi", key: "mine", "id": 3})))
+    with pytest.raises(InputError, match="1 of 1 lines have no context"):
+        own("decide", "-mf", calibrated("bi"), "--options-file", tmp_path / "o.txt")
+    said = json.loads(capsys.readouterr().out)
+    assert said["id"] == 3 and f"The key {key} is reserved" in said["error"]
 
 
 @pytest.mark.parametrize(
