@@ -1,23 +1,14 @@
 """The reliability picture: how often choices of a probability are right."""
 
-from polyagents.console import say
 from polyagents.decisions.calibration import Calibration
-from polyagents.errors import first_line
 from polyagents.files.atomic import atomic_write
+from polyagents.training_loop.training_curve import drawn
 
 
 def draw_beside(path: str, found: Calibration) -> str | None:
     """Draw the picture next to a calibration's file, and return its path; if that fails, say so."""
     picture = path.removesuffix(".json") + ".png"
-    try:
-        draw(picture, found)
-    except ModuleNotFoundError:
-        say("The reliability picture needs matplotlib, which is not installed: pip install matplotlib")
-    except Exception as error:  # the calibration itself is written
-        say(f"The reliability picture, {picture}, could not be drawn ({first_line(error)}).")
-    else:
-        return picture
-    return None
+    return drawn("The reliability picture", picture, lambda file: draw(file, found))
 
 
 def draw(path: str, found: Calibration) -> None:

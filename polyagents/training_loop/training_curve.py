@@ -1,6 +1,6 @@
 """The curves of a run, loss and R@1 over its updates, drawn into `M.png` next to the model."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
@@ -32,15 +32,19 @@ class Curves:
 
 def draw_beside(model_file: str, curves: Curves) -> str | None:
     """Draw the curves into `M.png`, and return its path; if that fails, say so: the training itself is finished."""
-    path = f"{model_file}.png"
     if not curves.is_worth_drawing:
         return None
+    return drawn("The training plot", f"{model_file}.png", lambda path: draw_curves(path, curves))
+
+
+def drawn(what: str, path: str, draw: Callable[[str], None]) -> str | None:
+    """Draw a picture of what is finished, and return its path; if that fails, say so."""
     try:
-        draw_curves(path, curves)
+        draw(path)
     except ModuleNotFoundError:
-        say("The training plot needs matplotlib, which is not installed: pip install matplotlib")
-    except Exception as error:  # whatever a library for pictures raises must not fail a training
-        say(f"The training plot, {path}, could not be drawn ({first_line(error)}).")
+        say(f"{what} needs matplotlib, which is not installed: pip install matplotlib")
+    except Exception as error:  # whatever a library for pictures raises must not fail what is finished
+        say(f"{what}, {path}, could not be drawn ({first_line(error)}).")
     else:
         return path
     return None
