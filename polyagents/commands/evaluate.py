@@ -3,7 +3,7 @@
 import argparse
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyagents.arguments import positive_int
@@ -75,7 +75,7 @@ def run(opt: Mapping[str, Any]) -> None:
             )
     measured = report.measure(models)
     task = {"task": opt["task"], "datatype": opt["datatype"], "batchsize": opt["batchsize"]}
-    decisions = {one["model_file"]: decided(one) for one in opt["evaluated"] if is_calibrated(one)}
+    decisions = decided([one for one in opt["evaluated"] if is_calibrated(one)])
     if opt["out"]:
         write_text(opt["out"], json.dumps(report.as_json(measured, task) | {"decisions": decisions}, indent=2) + "\n")
     print(report.as_text(measured, f"{opt['task']}, {opt['datatype']}"))
@@ -91,8 +91,10 @@ def is_calibrated(opt: Mapping[str, Any]) -> bool:
     return os.path.exists(path_of(zoo_file(opt["model_file"], opt["datapath"])))
 
 
-def decided(opt: Mapping[str, Any]) -> dict[str, Any]:
-    """Measure the decisions of a calibrated model; if the calibration does not hold, a note says why."""
+def decided(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """Measure the decisions of calibrated models, by file; if a calibration does not hold, a note says why."""
+    if not models:
+        return {}
     from polyagents.decisions.calibration import misfit, plain
     from polyagents.decisions.fitted import measured
     from polyagents.decisions.scoring import scores_of
@@ -100,12 +102,15 @@ def decided(opt: Mapping[str, Any]) -> dict[str, Any]:
     from polyagents.ranker import Ranker
     from polyagents.zoo.resolve import zoo_file
 
-    ranker = Ranker.load(zoo_file(opt["model_file"], opt["datapath"]), opt["no_cuda"], opt["gpu"])
-    calibration = ranker.calibration
-    assert calibration is not None
-    if problem := misfit(calibration, ranker.identity, None, 0):
-        return {"note": problem}
-    found: dict[str, Any] = plain(measured(calibration, scores_of(ranker.model, examples_of_task(opt), None, 0)))
+    examples, found = examples_of_task(models[0]), {}
+    for opt in models:
+        ranker = Ranker.load(zoo_file(opt["model_file"], opt["datapath"]), opt["no_cuda"], opt["gpu"])
+        calibration = ranker.calibration
+        assert calibration is not None
+        problem = misfit(calibration, ranker.identity, None, 0)
+        found[opt["model_file"]] = (
+            {"note": problem} if problem else plain(measured(calibration, scores_of(ranker.model, examples, None, 0)))
+        )
     return found
 
 

@@ -92,11 +92,12 @@ def run(opt: Mapping[str, Any]) -> None:
         served = Served.load(
             opt["model_file"], opt["candidates_file"], opt["index_dir"], opt["index_url"], opt["backend"]
         )
-        if opt["hand_over"] and not served.score_map[1]:
+        served = replace(served, hand_over=opt["hand_over"])
+        _, is_calibrated = served.score_map  # now: a digest of all weights takes longer than a request should wait
+        if opt["hand_over"] and not is_calibrated:
             raise InputError(
                 f"--hand-over needs probabilities, and {served.model} has no calibration: run polyagents calibrate."
             )
-        served = replace(served, hand_over=opt["hand_over"])
         app = create_app(served, token, per_minute=opt["requests_per_minute"], texts_per_minute=opt["texts_per_minute"])
         opened.listen()  # a browser that opens the address at once waits for the server, and is not refused
         # A reader of the terminal has given the token; a reader of a container's log may not be allowed to have it.

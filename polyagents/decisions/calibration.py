@@ -201,9 +201,8 @@ def identity(model: RankingModel) -> str:
     backend = model.context_encoder.backend
     decides += [backend.quantized] if backend is not None and backend.quantized else []
     weights = model.module.state_dict()
-    if (
-        model.context_encoder.backbone_digest is not None
-    ):  # a weight that stands for these, as in an index's fingerprint
+    # Then a digest, which is among the weights, stands for the frozen ones, as in an index's fingerprint.
+    if model.context_encoder.backbone_digest is not None:
         weights = without_frozen_weights(weights)
     return model.fingerprint_of(weights, json.dumps(decides, sort_keys=True, default=str))
 

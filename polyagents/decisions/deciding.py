@@ -59,11 +59,11 @@ def decisions_of(
         InputError: `none` needs a calibration, or one that has learnt it.
     """
     check_none(none, calibrated)
+    last = scores if reranked is None else reranked
     if calibrated is None:
-        order = scores if reranked is None else np.where(np.isfinite(reranked), reranked, -np.inf)
         return [
             Decision(own[best(row, own)], None, None, None, margin_of(row), False, notes)
-            for own, row in zip(names, order, strict=True)
+            for own, row in zip(names, last, strict=True)
         ]
     rows = np.arange(len(scores))
     options, nothing = calibrated.probabilities(Scored(scores, np.zeros(scores.shape, bool), rows, reranked))
@@ -71,9 +71,7 @@ def decisions_of(
         options, nothing = options / np.maximum(1 - nothing, np.finfo(float).tiny)[:, None], np.zeros(len(scores))
     return [
         decision_of(own, probabilities, float(p), margin_of(row), none, notes)
-        for own, probabilities, p, row in zip(
-            names, options, nothing, scores if reranked is None else reranked, strict=True
-        )
+        for own, probabilities, p, row in zip(names, options, nothing, last, strict=True)
     ]
 
 

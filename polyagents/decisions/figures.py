@@ -33,10 +33,9 @@ class Figures:
         ece: expected calibration error of the choice, with its 95 % interval.
         in_scope_accuracy: share of examples with a right option for which the best option is right.
         auroc: of p(none): the chance that an example without a right option has a higher one than an example with one;
-            None if all have one, as are the next two.
+            None if all have one, as is the next.
         none_recall: share of examples without a right option that are told at the p(none) at which 95 % of those with
             one are kept.
-        none_accuracy: share of both kinds that the choice itself tells apart.
     """
 
     examples: int
@@ -47,7 +46,6 @@ class Figures:
     in_scope_accuracy: float
     auroc: float | None
     none_recall: float | None
-    none_accuracy: float | None
 
     @property
     def false_accepts(self) -> float | None:
@@ -83,13 +81,12 @@ def figures_of(options: Floats, none: Floats, scored: Scored) -> Figures:
     wrong = np.where(scored.right, 0, options)
     brier = (wrong**2).sum(1) + np.where(inside, none**2, 0) + (1 - truth) ** 2
     outside = ~inside
-    auroc = recall = told = None
+    auroc = recall = None
     if outside.any() and inside.any() and none.any():
         ranks = rankdata(none)
         above = ranks[outside].sum() - outside.sum() * (outside.sum() + 1) / 2
         auroc = float(above / (outside.sum() * inside.sum()))
         recall = float((none[outside] > np.quantile(none[inside], IN_SCOPE)).mean())
-        told = float((choices.is_option == inside).mean())
     return Figures(
         len(scored),
         float(choices.right.mean()),
@@ -99,7 +96,6 @@ def figures_of(options: Floats, none: Floats, scored: Scored) -> Figures:
         float(choices.option_right[inside].mean()) if inside.any() else float("nan"),
         auroc,
         recall,
-        told,
     )
 
 
