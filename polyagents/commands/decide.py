@@ -71,7 +71,8 @@ def read_options(path: str) -> Any:
     try:
         found = read_json(path)
     except (OSError, ValueError) as error:
-        raise InputError(f"--options-file {path} cannot be read ({error}).") from error
+        reason = getattr(error, "strerror", None) or error
+        raise InputError(f"--options-file {path} cannot be read ({reason}); give an existing JSON file.") from error
     if not isinstance(found, dict | list):
         raise InputError(f"--options-file {path} is not a JSON object of names and texts, nor a list of texts.")
     return found

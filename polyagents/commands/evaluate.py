@@ -80,7 +80,7 @@ def run(opt: Mapping[str, Any]) -> None:
         write_text(opt["out"], json.dumps(report.as_json(measured, task) | {"decisions": decisions}, indent=2) + "\n")
     print(report.as_text(measured, f"{opt['task']}, {opt['datatype']}"))
     if decisions:
-        print("\n".join(["", "Decisions, by the models' calibrations", "", *in_columns(decision_rows(decisions))]))
+        print("\n".join(["", "Decisions, by the models' calibrations", "", *decision_lines(decisions)]))
 
 
 def is_calibrated(opt: Mapping[str, Any]) -> bool:
@@ -114,20 +114,20 @@ def decided(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     return found
 
 
-def decision_rows(decisions: Mapping[str, dict[str, Any]]) -> list[list[str]]:
-    """Return the table of decisions: a row for each model."""
+def decision_lines(decisions: Mapping[str, dict[str, Any]]) -> list[str]:
+    """Return the table of decisions, with a row for each model, and a line for each whose calibration does not hold."""
     rows = [
         ["", "accuracy", "log loss", "Brier", "calibration error", "none: AUROC", "recall", "precision", "answered"]
     ]
     for file, found in decisions.items():
         if "note" in found:
-            rows.append([file, found["note"], *[""] * 7])
             continue
         figures, ece = found["figures"], found["figures"]["ece"]
         numbers = [figures["accuracy"], figures["log_loss"], figures["brier"], ece["value"], figures["auroc"]]
         numbers += [figures["none_recall"], found["precision"], found["coverage"]]
         rows.append([file, *("-" if number is None else f"{number:.3f}" for number in numbers)])
-    return rows
+    notes = [f"{file}: {found['note']}" for file, found in decisions.items() if "note" in found]
+    return [*(in_columns(rows) if len(rows) > 1 else []), *notes]
 
 
 def check_flags(opt: Mapping[str, Any]) -> None:

@@ -234,6 +234,10 @@ def test_calibrate_fits_to_a_task_and_evaluate_measures_it(model, tmp_path, caps
     assert found["figures"]["examples"] == 105
     with pytest.raises(InputError, match="is what the model was trained on"):
         own("calibrate", *task, "-dt", "train")
+    stale = tmp_path / "bi.calibration.json"
+    stale.write_text(stale.read_text().replace('"model": "', '"model": "another '))
+    own("evaluate", *task, "-dt", "test")
+    assert f"{file}: The model has changed since it was calibrated" in capsys.readouterr().out
 
 
 def test_intents_outside_the_scope_have_no_right_candidate(tmp_path):
