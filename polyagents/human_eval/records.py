@@ -106,6 +106,31 @@ class Judgement:
 
 
 @dataclass(frozen=True)
+class ToolAnswer:
+    """An answer that another annotation tool has kept.
+
+    Attributes:
+        tool: "potato" or "label_studio".
+        person: the tool's name of the annotator.
+        pair: the pair's name.
+        left: the side of it (0 or 1) that was on the left.
+        side: the side that was preferred.
+        seconds: the time that the answer took; None if it is not known.
+        ended: when it was given, ISO 8601.
+    """
+
+    tool: str
+    person: str
+    pair: str
+    left: int
+    side: int
+    question: str
+    reason: str
+    seconds: float | None
+    ended: str
+
+
+@dataclass(frozen=True)
 class ChatMessage:
     """One message of a chat between a person and a model.
 

@@ -325,9 +325,9 @@ def test_parlais_onboarding_file_is_one_object_over_many_lines(tmp_path):
 MALFORMED = [
     ("no JSON at all", "it is not JSON"),
     ('{"dialog": [[{"id": "a", "text": "cut off', "it is not JSON"),
-    ({"text": "hi"}, "it has neither a dialog nor dialogue_dicts"),
-    (3, "it has neither a dialog nor dialogue_dicts"),
-    (None, "it has neither a dialog nor dialogue_dicts"),
+    ({"text": "hi"}, "it has neither a dialog, nor dialogue_dicts, nor annotations"),
+    (3, "it has neither a dialog, nor dialogue_dicts, nor annotations"),
+    (None, "it has neither a dialog, nor dialogue_dicts, nor annotations"),
     ({"dialog": "hi"}, "its dialog or context is not a list"),
     ({"dialog": DIALOG, "context": {"a": 1}}, "its dialog or context is not a list"),
     ({"dialog": DIALOG, "models": ["a"]}, "its models are not an object"),
@@ -433,7 +433,7 @@ def test_import_refuses(ends_with_2, tmp_path, monkeypatch):
     (line,) = ends_with_2("human_eval", "import", "none.jsonl")
     assert "none.jsonl cannot be read (No such file or directory)" in line
     path = write_lines(tmp_path / "bad.jsonl", "nothing")
-    assert "There is no conversation in" in ends_with_2("human_eval", "import", path)[-1]
+    assert "There is no conversation or answer in" in ends_with_2("human_eval", "import", path)[-1]
     assert not (tmp_path / "human_eval.db").exists()
 
 
@@ -499,7 +499,7 @@ def test_the_folder_for_a_crowd_platform_is_what_parlai_loads(step, tmp_path):
 def test_export_refuses(ends_with_2, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (line,) = ends_with_2("human_eval", "export", "--to", "csv", "--out", "x")
-    assert "needs --to acute_eval|parlai|crowd_task|payments and --out" in line
+    assert "needs --to acute_eval|parlai|crowd_task|potato|label_studio|payments and --out" in line
     store = EvaluationStore("human_eval.db")
     (line,) = ends_with_2("human_eval", "export", "--to", "parlai", "--out", "x")
     assert "There is no conversation" in line

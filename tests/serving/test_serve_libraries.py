@@ -7,12 +7,11 @@ pydantic or huggingface_hub. Haystack, which can stand beside ours, is in test_s
 import json
 import math
 import subprocess
-import sys
 import tempfile
-import venv
 from pathlib import Path
 
 import pytest
+from environments import installed
 from stand import REPLIES
 from web import running
 
@@ -94,17 +93,6 @@ LIBRARIES = {
     "llama-index-postprocessor-cohere-rerank==0.10.0": LLAMA_INDEX_CUTOFF,
     "litellm==1.106.2": LITELLM,
 }
-
-
-def installed(requirement, folder):
-    """The Python of a new environment with a library; the test is skipped where none can be downloaded."""
-    venv.create(folder, symlinks=True)
-    python = folder / "bin" / "python"
-    pip = [sys.executable, "-m", "pip", "--python", str(python), "install", "--quiet", requirement]
-    done = subprocess.run(pip, capture_output=True, text=True, timeout=600)
-    if done.returncode:
-        pytest.skip(f"{requirement} cannot be installed: {done.stderr.strip().splitlines()[-1]}")
-    return str(python)
 
 
 @pytest.fixture(scope="module")

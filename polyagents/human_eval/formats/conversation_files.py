@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import os
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -9,9 +10,9 @@ from polyagents.errors import InputError
 from polyagents.files import json_files
 from polyagents.files.lines import opened
 from polyagents.human_eval.conversations import make_conversation
-from polyagents.human_eval.formats import acute_eval_format, parlai_format
+from polyagents.human_eval.formats import acute_eval_format, label_studio_project, parlai_format, potato_project
 from polyagents.human_eval.formats.parlai_format import TEXT_FIELDS, Malformed
-from polyagents.human_eval.records import HUMAN, Conversation, ConversationPair
+from polyagents.human_eval.records import HUMAN, Conversation, ConversationPair, ToolAnswer
 
 Part = tuple[str, Callable[[], Any]]
 """Where in a file a part is, and the function that parses it or raises."""
@@ -19,17 +20,19 @@ Part = tuple[str, Callable[[], Any]]
 
 @dataclasses.dataclass
 class FileContents:
-    """The conversations and pairs of a file.
+    """What is in a file.
 
     Attributes:
         conversations: the conversations that could be read, in order.
         pairs: the pairs of them, if the file has pairings.
         malformed: the position of everything that was skipped, and the reason.
+        answers: the answers that another tool has kept.
     """
 
     conversations: list[Conversation] = dataclasses.field(default_factory=list)
     pairs: list[ConversationPair] = dataclasses.field(default_factory=list)
     malformed: list[tuple[str, str]] = dataclasses.field(default_factory=list)
+    answers: list[ToolAnswer] = dataclasses.field(default_factory=list)
 
 
 def read_file(path: str, model: str | None = None) -> FileContents:
@@ -37,13 +40,22 @@ def read_file(path: str, model: str | None = None) -> FileContents:
 
     Args:
         path: a file of ParlAI's conversations (JSON lines), its older logs (one JSON list), its text format, or
-            ACUTE-Eval's pairings (JSON lines, or one JSON object).
+            ACUTE-Eval's pairings (JSON lines, or one JSON object), the folder of a project of Potato, or Label Studio's
+            JSON export.
         model: a name for the one model in a log that replaces the log's own: ParlAI's older logs name the class of the
             agent, which two models may share.
 
     Raises:
         InputError: it cannot be opened, or is too large.
     """
+    found, places = FileContents(), parlai_format.places_of(path)
+    if os.path.isdir(path):
+        for where, read in potato_project.answers_by_file(path):
+            try:
+                found.answers += read()
+            except ValueError as error:
+                found.malformed.append((where, reason(error)))
+        return found
     try:
         with opened(path) as file:
             content = file.read(json_files.LARGEST + 1)
@@ -51,7 +63,6 @@ def read_file(path: str, model: str | None = None) -> FileContents:
         raise InputError(f"{path} cannot be read ({error.strerror}); give files of conversations.") from error
     if len(content) > json_files.LARGEST:
         raise InputError(f"{path} is larger than {json_files.LARGEST:,} bytes; divide it.")
-    found, places = FileContents(), parlai_format.places_of(path)
     for where, parse in parts_of(content):
         try:
             add_part(found, parse(), places, path, model)
@@ -70,8 +81,10 @@ def add_part(found: FileContents, entry: Any, places: parlai_format.Places, path
         conversations, pair = acute_eval_format.read_pairing(entry, path)
         found.conversations += conversations
         found.pairs.append(pair)
+    elif isinstance(entry, dict) and "annotations" in entry:
+        found.answers += label_studio_project.read_task(entry)
     else:
-        raise Malformed("it has neither a dialog nor dialogue_dicts")
+        raise Malformed("it has neither a dialog, nor dialogue_dicts, nor annotations")
 
 
 def renamed(conversation: Conversation, model: str | None) -> Conversation:

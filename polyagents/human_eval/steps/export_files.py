@@ -1,4 +1,4 @@
-"""`polyagents human_eval export`: the stored conversations and pairs, for ParlAI's tools."""
+"""`polyagents human_eval export`: the stored conversations and pairs, for other tools."""
 
 import argparse
 import json
@@ -7,12 +7,15 @@ from typing import Any
 
 from polyagents.arguments import CommandParser
 from polyagents.errors import InputError
+from polyagents.human_eval.formats import label_studio_project, potato_project
 from polyagents.human_eval.formats.acute_eval_format import write_pairings
 from polyagents.human_eval.formats.crowd_task import write_crowd_task
 from polyagents.human_eval.formats.parlai_format import write_conversations
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
+from polyagents.human_eval.web.questions import PRESETS, question_of
 
-TARGETS = ("acute_eval", "parlai", "crowd_task", "payments")
+PROJECTS = {"potato": potato_project.write_project, "label_studio": label_studio_project.write_project}
+TARGETS = ("acute_eval", "parlai", "crowd_task", *PROJECTS, "payments")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -20,11 +23,14 @@ def parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "polyagents human_eval export",
         "Write ACUTE-Eval's pairings (acute_eval), ParlAI's conversations (parlai), a folder to run ACUTE-Eval "
-        "with on a crowd platform, from ParlAI's git tree (crowd_task), or a table of who did what and was paid "
-        "(payments), which names people as their platform does.",
+        "with on a crowd platform, from ParlAI's git tree (crowd_task), a project for another annotation tool (potato, "
+        "label_studio), or a table of who did what and was paid (payments), which names people as their platform does.",
     )
     parser.add_argument("--to", help=", ".join(TARGETS))
-    parser.add_argument("--out", help="the file to write; for crowd_task, the folder")
+    parser.add_argument("--out", help="the file to write; for crowd_task, potato and label_studio, the folder")
+    parser.add_argument(
+        "--question", default="engaging", help=f"what a project asks: {', '.join(PRESETS)}, or your own sentence"
+    )
     add_database_flag(parser)
     return parser
 
@@ -53,6 +59,8 @@ def run(opt: Mapping[str, Any]) -> None:
         raise InputError(f"There are no pairs in {store.name}; make some with polyagents human_eval pairs.")
     if target == "acute_eval":
         write_pairings(out, pairs, conversations)
-    else:
+    elif target == "crowd_task":
         write_crowd_task(out, pairs, conversations)
+    else:
+        PROJECTS[target](out, pairs, conversations, question_of(opt["question"]).text)
     print(json.dumps({"pairs": len(pairs), "out": out}))

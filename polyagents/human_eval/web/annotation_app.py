@@ -7,9 +7,9 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from polyagents.human_eval.blind import halves
 from polyagents.human_eval.records import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
-from polyagents.human_eval.web.blind import halves
 from polyagents.human_eval.web.forms import REASON, read_answer, whole
 from polyagents.human_eval.web.questions import AnnotationQuestion
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page

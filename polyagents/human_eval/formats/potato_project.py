@@ -1,0 +1,151 @@
+"""A project of Potato, the annotation tool (Pei et al. 2022, arXiv 2212.08620), and the answers in it.
+
+Format of potato-annotation 2.12.1, which writes `annotation_output/USER/user_state.json`.
+"""
+
+import functools
+import json
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import Any
+
+import yaml
+
+from polyagents.errors import InputError
+from polyagents.files.atomic import write_text
+from polyagents.files.json_files import read_json
+from polyagents.files.lines import opened
+from polyagents.files.own_folder import own_folder
+from polyagents.human_eval.blind import SPEAKERS
+from polyagents.human_eval.formats.parlai_format import Malformed, object_in
+from polyagents.human_eval.formats.shown_pairs import (
+    PREFERRED,
+    REASON,
+    WHY,
+    answer_of,
+    name_in,
+    shown_pairs,
+)
+from polyagents.human_eval.records import Conversation, ConversationPair, ToolAnswer
+
+CONFIG, PAIRS, OUTPUT = "config.yaml", "pairs.jsonl", "annotation_output"
+LARGEST = 2**20  # bytes of the settings
+
+
+def write_project(
+    folder: str, pairs: Sequence[ConversationPair], conversations: Mapping[str, Conversation], question: str
+) -> None:
+    """Write a project that `potato start FOLDER/config.yaml` opens; answers in it stay.
+
+    Raises:
+        InputError: the folder is another's, or cannot be written.
+    """
+    own_folder(folder, "human_eval export", "--out")
+    rows = (
+        {"id": name} | {side: [{"speaker": who, "text": text} for who, text in halves[side]] for side in SPEAKERS}
+        for name, halves in shown_pairs(pairs, conversations)
+    )
+    write_text(os.path.join(folder, PAIRS), "".join(f"{json.dumps(row)}\n" for row in rows))
+    settings = {
+        "annotation_task_name": "Two conversations",
+        "task_dir": ".",
+        "data_files": [PAIRS],
+        "output_annotation_dir": OUTPUT,
+        "item_properties": {"id_key": "id", "text_key": "id"},
+        "assignment_strategy": "fixed_order",  # checks first
+        "require_password": False,
+        "user_config": {"allow_all_users": True},
+        "jumping_to_id_disabled": True,
+        "instance_display": {
+            "layout": {"direction": "horizontal", "gap": "20px"},
+            "fields": [
+                {"key": side, "type": "dialogue", "label": name, "display_options": {"speaker_extraction": False}}
+                for side, name in SPEAKERS.items()
+            ],
+        },
+        "annotation_schemes": [
+            {
+                "annotation_type": "radio",
+                "name": PREFERRED,
+                "description": question,
+                "labels": list(SPEAKERS.values()),
+                "label_requirement": {"required": True},
+            },
+            {
+                "annotation_type": "text",
+                "name": REASON,
+                "description": WHY,
+                "textarea": {"on": True, "rows": 2},
+            },
+        ],
+    }
+    write_text(os.path.join(folder, CONFIG), yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))
+
+
+def answers_by_file(folder: str) -> Iterator[tuple[str, Callable[[], list[ToolAnswer]]]]:
+    """Yield each annotator's file of a project, and the function that reads its answers or raises ValueError.
+
+    Raises:
+        InputError: the folder is not a project, or does not say what was asked.
+    """
+    path, output = os.path.join(folder, CONFIG), os.path.join(folder, OUTPUT)
+    try:
+        with opened(path) as file:
+            settings = yaml.safe_load(file.read(LARGEST))
+        asked = {one["name"]: one["description"] for one in settings["annotation_schemes"]}[PREFERRED]
+        people = sorted(os.listdir(output)) if os.path.isdir(output) else []
+    except (OSError, ValueError, TypeError, KeyError, RecursionError, yaml.YAMLError) as error:
+        why = getattr(error, "strerror", None) or f"{CONFIG} does not say what was asked"
+        raise InputError(
+            f"{folder} is not a folder of human_eval export --to potato ({why}); give files of conversations, or the "
+            f"folder that was exported."
+        ) from error
+    for person in people:
+        state = os.path.join(OUTPUT, person, "user_state.json")
+        if os.path.exists(os.path.join(folder, state)):
+            yield state, functools.partial(read_answers, os.path.join(folder, state), str(asked))
+
+
+def read_answers(path: str, question: str) -> list[ToolAnswer]:
+    """Read the answers of one annotator; a pair that only has a reason was not answered.
+
+    Raises:
+        ValueError: it is not JSON, or not what Potato writes.
+    """
+    try:
+        state = object_in(read_json(path), "user_state")
+    except OSError as error:
+        raise Malformed(f"it cannot be read ({error.strerror})") from error
+    labels, times = (
+        object_in(state.get(f"instance_id_to_{name}"), name) for name in ("label_to_value", "behavioral_data")
+    )
+    found = []
+    for pair, chosen in labels.items():
+        values = {name_in(scheme, "schema"): value for scheme, value in list_of_two(chosen)}
+        spent = object_in(times.get(pair), "behavioral_data")
+        if PREFERRED in values:
+            ended = moment_of(spent.get("session_end") or spent.get("session_start"))
+            found.append(answer_of("potato", state.get("user_id"), pair, values, question, seconds_of(spent), ended))
+    return found
+
+
+def list_of_two(chosen: Any) -> list[tuple[Any, Any]]:
+    """Return the (label, value) pairs of an item."""
+    if not isinstance(chosen, list) or not all(isinstance(one, list) and len(one) == 2 for one in chosen):
+        raise Malformed("its labels are not pairs of a label and a value")
+    return [(label, value) for label, value in chosen]
+
+
+def seconds_of(spent: Mapping[str, Any]) -> float | None:
+    """Return the time that an item took; None if its page was left without Next, so that nobody has measured it."""
+    took = spent.get("total_time_ms")
+    return took / 1000 if isinstance(took, int | float) and spent.get("session_end") else None
+
+
+def moment_of(seconds: Any) -> str:
+    """Return a time since 1970 as ISO 8601; "" for what cannot be one."""
+    try:
+        return datetime.fromtimestamp(seconds, timezone.utc).isoformat()
+    except (TypeError, ValueError, OverflowError, OSError):
+        return ""

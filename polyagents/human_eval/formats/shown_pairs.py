@@ -1,0 +1,87 @@
+"""Pairs for other annotation tools, which show everybody the same side on the left, and the answers that come back."""
+
+import hashlib
+import math
+from collections.abc import Iterable, Mapping
+from datetime import datetime
+from typing import Any
+
+from polyagents.human_eval.blind import SPEAKERS, half
+from polyagents.human_eval.formats.parlai_format import Malformed, object_in
+from polyagents.human_eval.records import Conversation, ConversationPair, ToolAnswer
+from polyagents.human_eval.storage.views import ShownSide
+
+PREFERRED, REASON = "preferred", "reason"  # what a project asks
+WHY = "Why? In a few words, if you like."
+
+
+def left_of(pair: str) -> int:
+    """Return the side of a pair that is on the left, drawn by its name."""
+    return hashlib.sha256(pair.encode()).digest()[0] % 2
+
+
+def shown_pairs(
+    pairs: Iterable[ConversationPair], conversations: Mapping[str, Conversation]
+) -> list[tuple[str, dict[str, list[tuple[str, str]]]]]:
+    """Return each pair's name, and what is on its `left` and `right`: (who, text), personas first.
+
+    Checks come before all other pairs, and nothing says which pairs they are.
+    """
+    found = []
+    for pair in sorted(pairs, key=lambda pair: pair.right is None):
+        halves = {}
+        for place, name in enumerate(SPEAKERS):
+            side = pair.sides[left_of(pair.name) ^ place]
+            shown = half(name, ShownSide(conversations[side.conversation], side.speaker), "")
+            given = [
+                (f"{one.name} was given" if one.name else "Given before the conversation", line)
+                for one in shown.contexts
+                for line in one.lines
+            ]
+            halves[name] = [*given, *((line.name, line.text) for line in shown.lines)]
+        found.append((pair.name, halves))
+    return found
+
+
+def answer_of(
+    tool: str, person: Any, pair: Any, values: Mapping[Any, Any], question: Any, seconds: Any, ended: Any
+) -> ToolAnswer:
+    """Check what a tool has kept of an answer.
+
+    Args:
+        values: what was given, by what was asked.
+
+    Raises:
+        Malformed: it cannot be an answer.
+    """
+    preferred, reason = values.get(PREFERRED), values.get(REASON) or ""
+    texts = {"annotator": person, "pair": pair, "question": question, "reason": reason}
+    if wrong := next((name for name, value in texts.items() if not isinstance(value, str)), None):
+        raise Malformed(f"the {wrong} of an answer is not a text")
+    speakers = [*SPEAKERS.values()]
+    if not (person and pair and question) or preferred not in speakers:
+        raise Malformed(f"an answer does not say who prefers which of {' and '.join(speakers)}, in which pair")
+    known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < math.inf
+    try:
+        moment = datetime.fromisoformat(str(ended).replace("Z", "+00:00"))  # which Python 3.10 does not read
+        if moment.tzinfo is None:
+            raise ValueError
+    except ValueError as error:
+        raise Malformed("an answer does not say when it was given") from error
+    left = left_of(pair)
+    return ToolAnswer(
+        tool, person, pair, left, left ^ speakers.index(str(preferred)), question, reason,
+        float(seconds) if known else None, moment.isoformat(),
+    )  # fmt: skip
+
+
+def name_in(entry: Any, field: str) -> str:
+    """Return the name of what was asked.
+
+    Raises:
+        Malformed: it is not a text.
+    """
+    name = object_in(entry, "label").get(field)
+    if not isinstance(name, str):
+        raise Malformed("a name of what was asked is not a text")
+    return name
