@@ -10,6 +10,7 @@ VALIDATIONS = 10  # of a run, at most, the start's not counted
 VALIDATION_SHARE = 0.1  # of the time of a run, at most
 STEP_COST = 3  # forward passes that a training step takes the time of
 COPIES = 16  # candidates that a joint model reads with an example in training, about
+RATE, RATE_WIDTH = 5e-5, 768  # the paper's (5.1), for BERT-base
 FEWEST_HELD_OUT = 100  # fewer validation examples choose a model by chance
 
 
@@ -45,6 +46,15 @@ class Budget:
 def fitting_batch(largest: int, examples: int, processes: int = 1) -> int:
     """Return the batch of each process for a number of examples."""
     return max(2, min(largest, examples // (BATCH_SHARE * processes)))
+
+
+def fitting_rate(width: int) -> float:
+    """Return the learning rate for a backbone.
+
+    Adam changes each weight by about the rate, and an output sums over `width` of them: the change of an output stays
+    the same if the rate falls with the width (Yang et al. 2022, arXiv 2203.03466).
+    """
+    return RATE * RATE_WIDTH / width
 
 
 def fitting_epochs(examples: int, of_a_step: int) -> float:

@@ -64,6 +64,7 @@ def train(
     with torch.random.fork_rng(gpus):  # a seed of ours is not the caller's
         built = model_of_options(architecture, given, options, data, files.resumed or start, datapath, resumed)
         built.module.to(device)
+        options = replace(options, learningrate=built.settings.saved["learningrate"])
         teacher = begin(built, asdict(options), datapath)
         trainer = Trainer(built, data, held_out, options, files, listeners, teacher)
         if progress:

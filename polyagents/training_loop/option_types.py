@@ -26,7 +26,7 @@ class TrainOptions(TypedDict, total=False):
     joint_head: Literal["linear", "dot", "cosine", "dot+late", "cosine+late", "tanh", "gelu", "relu"]
     keep_checkpoint: bool
     label_truncate: int
-    learningrate: float
+    learningrate: float | None
     load_from_checkpoint: bool
     log_every_n_steps: int
     lora_rank: int | None

@@ -28,6 +28,7 @@ from polyagents.training import distributed
 from polyagents.training.distillation import Distillation
 from polyagents.training.optimising import align_weights
 from polyagents.training.rehearsal import rehearse
+from polyagents.training_loop.budget import fitting_rate
 from polyagents.training_loop.training_data import TrainingData
 from polyagents.training_loop.training_options import TrainingOptions
 from polyagents.zoo.resolve import zoo_file
@@ -48,7 +49,8 @@ def starting_model(
     """Build a model as ParlAI's loop and Ranker.train start from it, on the CPU; a file's weights are loaded later.
 
     Args:
-        values: all options, with those that the file decides. A measured `output_scaling` takes the place of "auto".
+        values: all options, with those that the file decides. A measured `output_scaling` takes the place of "auto",
+            and a learning rate that fits the backbone that of None.
         tokenizer: gets its prompts here, [S] prompt text [S].
         known: the backbone's configuration, if a model's files have it.
         has_file: whether a file's weights will follow.
@@ -72,6 +74,8 @@ def starting_model(
         # One factor for all processes: machines round differently.
         factor = distributed.gathered(output_scaling.factor(encoder, texts, tokenizer.pad_id))[0]
         encoder.output_scaling = values["output_scaling"] = factor
+    if training and values.get("learningrate") is None:
+        values["learningrate"] = fitting_rate(encoder.width)
     return build_model(encoder, tokenizer, settings)
 
 

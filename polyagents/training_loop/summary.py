@@ -112,10 +112,10 @@ def said_choices(values: Mapping[str, Any], given: Container[str], examples: int
     """
     scheduler, warm_up = values["lr_scheduler"], values["warmup_updates"]
     rises = "a tenth of the run" if warm_up is None else f"{warm_up} updates"
-    chosen = {name: values[name] for name in ("batchsize", "num_epochs", "reduction_type", "precision")}
+    chosen = {name: values[name] for name in ("batchsize", "num_epochs", "learningrate", "reduction_type", "precision")}
     chosen |= {"lr_scheduler": f"{scheduler}, warm-up {rises}"}
     chosen = {name: value for name, value in chosen.items() if name not in given and value not in (None, -1)}
-    parts = [f"{name} {value:g}" if isinstance(value, float) else f"{name} {value}" for name, value in chosen.items()]
+    parts = [f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in chosen.items()]
     threads = torch.get_num_threads()
     parts.append(f"{threads} threads" if threads > 1 else "1 thread")
     counted = "" if examples is None else f" for {examples:,} examples"

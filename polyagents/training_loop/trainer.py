@@ -414,15 +414,15 @@ def numbers_of(batches: Sequence[LateValues]) -> dict[str, list[float]]:
 
 def optimizer_of(model: RankingModel, options: TrainingOptions) -> torch.optim.Optimizer:
     """Create the optimiser of a run, with ParlAI's settings and our groups of weights."""
-    groups = optimising.weight_groups(
-        model.module, options.learningrate, options.codes_learningrate, options.weight_decay
-    )
+    rate = options.learningrate
+    assert rate is not None, "starting_model decides it"
+    groups = optimising.weight_groups(model.module, rate, options.codes_learningrate, options.weight_decay)
     optimizer: torch.optim.Optimizer
     if options.optimizer == "adamax":
-        optimizer = torch.optim.Adamax(groups, lr=options.learningrate)
+        optimizer = torch.optim.Adamax(groups, lr=rate)
     elif options.optimizer == "adam":
-        optimizer = torch.optim.Adam(groups, lr=options.learningrate, amsgrad=True)
+        optimizer = torch.optim.Adam(groups, lr=rate, amsgrad=True)
     else:
-        optimizer = torch.optim.AdamW(groups, lr=options.learningrate)
+        optimizer = torch.optim.AdamW(groups, lr=rate)
     optimising.fuse(optimizer)
     return optimizer

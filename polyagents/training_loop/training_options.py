@@ -107,7 +107,12 @@ class AgentOptions(Options, title="Training"):
         None, "examples of a batch. Default: an eighth of all, 2 to 64; to 16 for uni and cross", batch_size
     )
     optimizer: str = option("adamw", "how weights are updated", choices=OPTIMIZERS)
-    learningrate: float = option(5e-5, "of the optimiser", not_negative)
+    learningrate: float | None = option(
+        None,
+        "of the optimiser. Default: the paper's 5e-5 for a backbone of width 768, and more for a narrower one, in "
+        "proportion: 1e-4 for 384",
+        not_negative,
+    )
     weight_decay: float = option(0.01, "of weight matrices", not_negative)
     lr_scheduler: str = option(
         "linear",

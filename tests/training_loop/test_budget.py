@@ -6,11 +6,18 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from commands import colour_dialogues, train, write_task
+from commands import colour_dialogues, run, train, write_task
 
 from polyagents import Ranker
 from polyagents.training_loop import trainer
-from polyagents.training_loop.budget import Budget, fitting_batch, fitting_epochs, held_out_examples, validations
+from polyagents.training_loop.budget import (
+    Budget,
+    fitting_batch,
+    fitting_epochs,
+    fitting_rate,
+    held_out_examples,
+    validations,
+)
 from polyagents.training_loop.callbacks import Callback
 from polyagents.training_loop.schedule import Schedule
 
@@ -40,6 +47,17 @@ def test_the_progress_of_a_run_is_that_of_the_limit_that_comes_first():
     assert Budget(10, 4.0, 10.0).progress(5, 1.0, 9.0) == 0.9
     assert Budget(10, 4.0, 10.0).progress(5, 5.0, 9.0) == 1.0
     assert Budget(seconds=10.0).progress(5, 5.0, 7.0, begun=4.0) == 0.5
+
+
+def test_the_rate_fits_the_width_in_both_loops(tmp_path):
+    assert [fitting_rate(width) for width in (768, 384)] == [5e-5, 1e-4]
+    ranker = Ranker.train(PAIRS, max_train_steps=1, **SMALL)
+    wide = fitting_rate(ranker.model.context_encoder.width)
+    assert ranker.model.settings.saved["learningrate"] == wide
+    task = write_task(tmp_path, colour_dialogues(24))
+    flags = ("--backbone", "scratch:tiny", "--max-train-steps", 1, "-veps", -1, "--short-final-eval", True)
+    run("train_model", "-m", "polyagents:BiEncoder", "-mf", tmp_path / "M", *task, *flags)
+    assert json.loads((tmp_path / "M.opt").read_text())["learningrate"] == wide
 
 
 @pytest.mark.parametrize(
@@ -114,7 +132,8 @@ def test_a_large_validation_is_cut(monkeypatch, capsys):
     Ranker.train(PAIRS, valid=PAIRS * 20, callbacks=[notes], max_train_steps=2, **SMALL | {"progress": True})
     assert len(notes.trainer.valid) == 100 and notes.evaluated == [0, 2]
     chosen = (
-        "batchsize 3; reduction_type mean; precision fp32; lr_scheduler linear, warm-up a tenth of the run; 1 thread."
+        "batchsize 3; learningrate 0.0003; reduction_type mean; precision fp32; lr_scheduler linear, warm-up a tenth "
+        "of the run; 1 thread."
     )
     assert f"Chosen for 24 examples: {chosen}\n" in capsys.readouterr().err
 
