@@ -19,6 +19,7 @@ from polyagents.arguments import CommandParser, positive_int, positive_ints
 from polyagents.benchmarks.small_tables import interval
 from polyagents.console import in_columns
 from polyagents.files.atomic import write_text
+from polyagents.files.json_files import read_json
 from polyagents.parlai_agents.decision_task import examples_of_task
 from polyagents.parlai_patches import patches
 
@@ -91,20 +92,21 @@ def rows_of(opt: dict[str, Any], split: str, dialogues: range | None = None) -> 
 
 
 def recall(opt: dict[str, Any], table: str, way: str, seed: int) -> float:
-    """Return R@1 on test of one run, from its report in WORK if it was measured before."""
-    file = os.path.join(table, f"{way}_{opt['seconds']}" if way != "untrained" else way)
-    report, task = f"{file}.report.json", ["-t", "polyagents.tasks.table", "--table-path", table]
-    if not os.path.exists(report):
-        if way == "untrained":
+    """Return R@1 on test of one run, from its files in WORK if it was done before."""
+    task = ["-t", "polyagents.tasks.table", "--table-path", table]
+    if way == "untrained":  # the test set is the same for all seeds
+        file = os.path.join(opt["work"], f"{opt['task']}_{way}")
+        report = f"{file}.json"
+        if not os.path.exists(report):
             run(["init_model", "--backbone", opt["backbone"], "-mf", file])
-        else:
-            flags = BEST[opt["task"]].split() if way == "best" else []
-            limit = ["--max-train-time", str(opt["seconds"]), "--seed", str(seed)]
-            run(["train_model", "-m", "bi", *task, "-mf", file, "--backbone", opt["backbone"], *limit, *flags])
-        run(["evaluate", "-mf", file, *task, "-dt", "test", "--out", report])
-    with open(report, encoding="utf-8") as opened:
-        report = json.load(opened)
-    return float(report["models"][0]["metrics"]["R@1"]["value"])
+            run(["evaluate", "-mf", file, *task, "-dt", "test", "--out", report])
+        return float(read_json(report)["models"][0]["metrics"]["R@1"]["value"])
+    file = os.path.join(table, f"{way}_{opt['seconds']}")
+    if not os.path.exists(f"{file}.png"):  # it is drawn at the end
+        flags = ["--max-train-time", str(opt["seconds"]), "--seed", str(seed), "--keep-checkpoint", "false"]
+        flags += BEST[opt["task"]].split() if way == "best" else []
+        run(["train_model", "-m", "bi", *task, "-mf", file, "--backbone", opt["backbone"], *flags])
+    return float(read_json(f"{file}.trainstats")["final_test_report"]["accuracy"])
 
 
 def run(arguments: list[str]) -> None:

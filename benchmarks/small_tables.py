@@ -30,11 +30,10 @@ def main() -> None:
     parser.add_argument("table", help="a folder with train, valid and test")
     parser.add_argument("--splits", type=positive_int, default=10)
     parser.add_argument("--model", default="bi", choices=("bi", "poly"))
-    parser.add_argument("--similarity", default="dot", choices=("dot", "cosine"), help="of the trained model")
     parser.add_argument("--join", action="store_true", help="train on valid, too, and validate nothing")
     opt: argparse.Namespace = parser.parse_args()
     start, rows = Ranker.from_encoder(MINILM), []
-    how = {"model": opt.model, "similarity": opt.similarity, "backbone": MINILM, "progress": False}
+    how = {"model": opt.model, "backbone": MINILM, "progress": False}
     for seed, (train, valid, test) in enumerate(divisions(opt.table, opt.splits)):
         answers = sorted({label for one in (*train, *valid, *test) for label in one["label"]})
         train, held_out = ([*train, *valid], None) if opt.join else (train, valid)

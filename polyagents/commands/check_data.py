@@ -36,7 +36,7 @@ def run(opt: Mapping[str, Any]) -> None:
     """Read all splits, print their counts and the warnings; an InputError says why the table cannot be trained on."""
     from polyagents.tasks.table.checking import Split, rows_of, warnings_of
     from polyagents.tasks.table.splits import KINDS, is_divided, open_split, splits_of
-    from polyagents.training_loop.budget import fitting_batch, fitting_epochs
+    from polyagents.training_loop.budget import LARGEST_BATCH, fitting_batch, fitting_epochs
 
     path = opt["table"]
     if not os.path.exists(path):
@@ -69,7 +69,7 @@ def run(opt: Mapping[str, Any]) -> None:
     if not warnings:
         print("\nNothing to warn of.")
     examples = splits["train"].examples
-    batch = fitting_batch(64, examples)
+    batch = fitting_batch(LARGEST_BATCH, examples)
     epochs = fitting_epochs(examples, batch)
     print(
         f"\nBy default, train_model makes batches of {batch} and {epochs:.0f} passes: "

@@ -25,8 +25,14 @@ START = "bi"  # the joint encoders start from its weights: from MiniLM's they le
 # Chosen here, to fit four minutes on two cores. Where an example costs more, there are fewer.
 STEPS = {"bi": 32, "poly": 32, "uni": 20, "cross": 8}
 FLAGS = {
-    "bi": {"model": "polyagents:BiEncoder", "batchsize": 32, "share_encoders": True},
-    "poly": {"model": "polyagents:PolyEncoder", "batchsize": 32, "share_encoders": True, "poly_n_codes": 16},
+    "bi": {"model": "polyagents:BiEncoder", "batchsize": 32, "share_encoders": True, "similarity": "dot"},
+    "poly": {
+        "model": "polyagents:PolyEncoder",
+        "batchsize": 32,
+        "share_encoders": True,
+        "similarity": "dot",
+        "poly_n_codes": 16,
+    },
     "uni": {"model": "polyagents:UniEncoder", "batchsize": 16, "cross_negatives": 7, "learningrate": 1e-4},
     "cross": {"model": "polyagents:CrossEncoder", "batchsize": 8, "cross_negatives": 7, "learningrate": 1e-4},
 }

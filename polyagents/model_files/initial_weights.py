@@ -204,10 +204,12 @@ def refuse_adapters(file: str | None, opt: Mapping[str, Any]) -> None:
 
 
 def decide_by_sentence_transformers(opt: dict[str, Any]) -> None:
-    """Apply the pooling and the prompts of a sentence-transformers folder, unless the user gave others."""
+    """Apply pooling, similarity and prompts of a sentence-transformers folder, unless the user gave others."""
     folder, given = folder_of(opt["backbone"]), opt.get("override", {})
     if "reduction_type" not in given:
         opt["reduction_type"] = sentence_transformers_import.reduction_of(folder)
+    if "similarity" not in given and "similarity" in opt:
+        opt["similarity"] = sentence_transformers_import.similarity_of(folder, otherwise=opt["similarity"])
     if "include_prompt" not in given and "include_prompt" in opt:
         opt["include_prompt"] = sentence_transformers_import.includes_prompt(folder)
     for flag, prompt in sentence_transformers_import.prompts_of(folder).items():

@@ -121,8 +121,11 @@ def pooled(folder: str) -> str:
     return str(modes[0])
 
 
-def similarity_of(folder: str) -> str:
+def similarity_of(folder: str, otherwise: str | None = None) -> str:
     """Return our --similarity for a folder.
+
+    Args:
+        otherwise: for a folder that compares vectors in a way that we do not have; None to refuse it.
 
     Raises:
         InputError: it compares vectors in a way that we do not have, or is damaged.
@@ -130,6 +133,8 @@ def similarity_of(folder: str) -> str:
     settings = settings_of(folder)
     named = settings.get("similarity_fn_name") or "cosine"  # the library's default
     if named not in ("cosine", "dot"):
+        if otherwise is not None:
+            return otherwise
         raise InputError(
             f"{folder} compares vectors by {named!r} (similarity_fn_name), and polyagents has dot and cosine; train "
             f"from its encoder, with --backbone."

@@ -167,7 +167,7 @@ class TowerOptions(RankingOptions, title="Two encoders (polyagents)"):
     )
     similarity: str = option(
         "dot",
-        "dot product (the paper), or cosine: scores between -1 and 1",
+        "dot product (the paper), or cosine: scores between -1 and 1. A backbone of sentence-transformers says its own",
         choices=("dot", "cosine"),
         role=Role.VECTORS | Role.CARD,
     )

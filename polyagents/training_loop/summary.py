@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from polyagents.console import duration, in_columns
+from polyagents.models.model_options import TowerOptions
 from polyagents.ranking.ranking_model import RankingModel
 
 MEANINGS = {
@@ -97,9 +98,11 @@ def command(*words: object) -> str:
 
 
 def decisions_of(model: RankingModel) -> dict[str, Any]:
-    """Return the reduction and precision of a model that is about to be trained."""
+    """Return the reduction, similarity and precision of a model that is about to be trained."""
     model.module.train()  # which arithmetic depends on
-    return {"reduction_type": model.settings.ranking.reduction_type, "precision": model.precision}
+    ranking = model.settings.ranking
+    of_towers = {"similarity": ranking.similarity} if isinstance(ranking, TowerOptions) else {}
+    return {"reduction_type": ranking.reduction_type, "precision": model.precision} | of_towers
 
 
 def said_choices(values: Mapping[str, Any], given: Container[str], examples: int | None) -> str:
@@ -112,7 +115,8 @@ def said_choices(values: Mapping[str, Any], given: Container[str], examples: int
     """
     scheduler, warm_up = values["lr_scheduler"], values["warmup_updates"]
     rises = "a tenth of the run" if warm_up is None else f"{warm_up} updates"
-    chosen = {name: values[name] for name in ("batchsize", "num_epochs", "learningrate", "reduction_type", "precision")}
+    names = ("batchsize", "num_epochs", "learningrate", "reduction_type", "similarity", "precision")
+    chosen = {name: values.get(name) for name in names}
     chosen |= {"lr_scheduler": f"{scheduler}, warm-up {rises}"}
     chosen = {name: value for name, value in chosen.items() if name not in given and value not in (None, -1)}
     parts = [f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in chosen.items()]

@@ -19,7 +19,7 @@ from polyagents.errors import InputError, meant
 from polyagents.models.architecture import Architecture, find, options_of, reads_together
 from polyagents.options import Options, fields_of, option
 from polyagents.training.distillation import LOSSES
-from polyagents.training_loop.budget import FEWEST_EPOCHS, Budget, fitting_batch, fitting_epochs
+from polyagents.training_loop.budget import FEWEST_EPOCHS, LARGEST_BATCH, Budget, fitting_batch, fitting_epochs
 from polyagents.training_loop.schedule import ENDING, SCHEDULES
 from polyagents.training_loop.validation import METRICS
 
@@ -104,7 +104,7 @@ class AgentOptions(Options, title="Training"):
     """Options whose defaults our agents have in place of ParlAI's, too."""
 
     batchsize: int | None = option(
-        None, "examples of a batch. Default: an eighth of all, 2 to 64; to 16 for uni and cross", batch_size
+        None, "examples of a batch. Default: an eighth of all, 2 to 32; to 16 for uni and cross", batch_size
     )
     optimizer: str = option("adamw", "how weights are updated", choices=OPTIMIZERS)
     learningrate: float | None = option(
@@ -217,7 +217,7 @@ class TrainingOptions(LoopOptions, MemoryOptions, DistillationOptions, CodesOpti
 
 def defaults_of(kind: type[Architecture]) -> dict[str, Any]:
     """Return the defaults of AgentOptions, with the largest batch; joint architectures have their own negatives."""
-    own = (16, "inline") if reads_together(kind) else (64, "batch")
+    own = (16, "inline") if reads_together(kind) else (LARGEST_BATCH, "batch")
     return {field.name: field.default for field in fields_of(AgentOptions)} | dict(
         zip(("batchsize", "candidates"), own, strict=True)
     )

@@ -61,11 +61,11 @@ def test_the_rate_fits_the_width_in_both_loops(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("examples", "batch", "epochs"), [(1, 2, 20), (50, 6, 20), (1_000, 64, 20), (17_000, 64, 3), (130_000, 64, 3)]
+    ("examples", "batch", "epochs"), [(1, 2, 20), (50, 6, 20), (1_000, 32, 10), (17_000, 32, 3), (130_000, 32, 3)]
 )
 def test_batch_and_epochs_fit_the_examples(examples, batch, epochs):
-    assert (fitting_batch(64, examples), fitting_epochs(examples, batch)) == (batch, epochs)
-    assert 2 <= fitting_batch(64, examples, 4) <= batch
+    assert (fitting_batch(32, examples), fitting_epochs(examples, batch)) == (batch, epochs)
+    assert 2 <= fitting_batch(32, examples, 4) <= batch
 
 
 def test_validations_take_a_share_of_the_run():
@@ -132,8 +132,8 @@ def test_a_large_validation_is_cut(monkeypatch, capsys):
     Ranker.train(PAIRS, valid=PAIRS * 20, callbacks=[notes], max_train_steps=2, **SMALL | {"progress": True})
     assert len(notes.trainer.valid) == 100 and notes.evaluated == [0, 2]
     chosen = (
-        "batchsize 3; learningrate 0.0003; reduction_type mean; precision fp32; lr_scheduler linear, warm-up a tenth "
-        "of the run; 1 thread."
+        "batchsize 3; learningrate 0.0003; reduction_type mean; similarity dot; precision fp32; lr_scheduler linear, "
+        "warm-up a tenth of the run; 1 thread."
     )
     assert f"Chosen for 24 examples: {chosen}\n" in capsys.readouterr().err
 
