@@ -4,7 +4,6 @@ import argparse
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
@@ -85,20 +84,31 @@ def run(opt: Mapping[str, Any]) -> None:
     with listening(host, opt["port"]) as opened:  # errors in it are reported before the model is loaded
         with waiting(LOADING):
             from polyagents.serving.ranking_app import create_app
-            from polyagents.serving.served import Served
+            from polyagents.serving.reloading import Reloader, on_hangup
+            from polyagents.serving.sources import Sources
 
         if not any(sources):
             write_replies_of_task(zoo_file(opt["model_file"]))
-        served = Served.load(
-            opt["model_file"], opt["candidates_file"], opt["index_dir"], opt["index_url"], opt["backend"]
-        )
-        served = replace(served, hand_over=opt["hand_over"])
-        _, is_calibrated = served.score_map  # now: a digest of all weights takes longer than a request should wait
-        if opt["hand_over"] and not is_calibrated:
-            raise InputError(
-                f"--hand-over needs probabilities, and {served.model} has no calibration: run polyagents calibrate."
+        reloader = Reloader(
+            Sources(
+                opt["model_file"],
+                opt["candidates_file"],
+                opt["index_dir"],
+                opt["index_url"],
+                opt["backend"],
+                opt["hand_over"],
             )
-        app = create_app(served, token, per_minute=opt["requests_per_minute"], texts_per_minute=opt["texts_per_minute"])
+        )
+        on_hangup(reloader.reload_soon)
+        served = reloader.sources.load()
+        _ = served.trace  # now: a digest of all weights takes longer than a request should wait
+        app = create_app(
+            served,
+            token,
+            per_minute=opt["requests_per_minute"],
+            texts_per_minute=opt["texts_per_minute"],
+            reloader=reloader,
+        )
         opened.listen()  # a browser that opens the address at once waits for the server, and is not refused
         # A reader of the terminal has given the token; a reader of a container's log may not be allowed to have it.
         shown = quote(token.split("\n")[0].strip(), safe="") if token and sys.stderr.isatty() else "TOKEN"

@@ -53,13 +53,14 @@ CHAT_STEP = 16  # what /chat asks the model for is a multiple of it, so that cha
 class Answering:
     """Answers requests by way of the queue."""
 
-    def __init__(self, served: Served, batcher: Batcher, texts_per_minute: int):
-        self.batcher, self.served = batcher, served
-        self.source = CandidateSource(name=served.source, size=served.size)
-        self.rate = Rate(texts_per_minute)
+    def __init__(self, batcher: Batcher, texts_per_minute: int):
+        self.batcher, self.rate = batcher, Rate(texts_per_minute)
 
     def ask(self, job: Job, texts: int, http: HttpRequest) -> Ticket:
-        """Queue a job for which the model will read that many texts; the HTTP request's state has the client.
+        """Queue a job for which the model will read that many texts.
+
+        Args:
+            http: its state has the client, and what is served to it (generations.py).
 
         Raises:
             Refused: 429, the client has used up its texts.
@@ -67,16 +68,17 @@ class Answering:
         """
         client = getattr(http.state, "client", "")
         count_use(self.rate, client, texts, "texts")
-        return self.batcher.ask(job, client)
+        return self.batcher.ask(job, http.state.served, client)
 
     async def rank(self, request: RankRequest, http: HttpRequest) -> RankResponse:
         """Answer POST /rank; a client that has gone needs no answer, which `http` says."""
         begin = time.perf_counter()
         candidates = None if request.candidates is None else tuple(request.candidates)
         job = RankingJob(one_text(request.context), candidates, request.top_k)
-        texts = self.served.reads if candidates is None else len(candidates)
+        texts = http.state.served.reads if candidates is None else len(candidates)
         result = await wanted_still(self.ask(job, texts, http).result, http)
-        source = self.source if candidates is None else CandidateSource(name="request", size=len(candidates))
+        own = source_of(http.state.served)
+        source = own if candidates is None else CandidateSource(name="request", size=len(candidates))
         return RankResponse(**RankResponse.of(result, source, milliseconds(begin)))
 
     async def rerank(self, request: RerankRequest, http: HttpRequest, version: str) -> RerankResponse:
@@ -85,7 +87,7 @@ class Answering:
         Raises:
             Unanswerable: it asks for what the server does not do, such as to read less of the documents.
         """
-        request.check(self.served.document_tokens)
+        request.check(http.state.served.document_tokens)
         texts = request.texts()
         job = RankingJob(one_text(request.query), texts, min(request.top_n or len(texts), len(texts)))
         result: RankingResult = await wanted_still(self.ask(job, len(texts), http).result, http)
@@ -107,7 +109,7 @@ class Answering:
         if request.dimensions not in (None, width):
             wanted = shortened(request.dimensions)
             raise Unanswerable(f"dimensions is {wanted}, and this model's vectors have {width}; omit it.")
-        return EmbeddingsResponse.of(encoding, self.served.model, request.encoding_format)
+        return EmbeddingsResponse.of(encoding, http.state.served.model, request.encoding_format)
 
     async def decide(self, request: SystemOneRequest, http: HttpRequest) -> SystemOneResponse:
         """Answer POST /v1/systemone: the model reads the state and the options of all questions once.
@@ -115,7 +117,7 @@ class Answering:
         Raises:
             Unanswerable: a question has no options that the model could read, or needs a calibration.
         """
-        context, served = text_of(request.state), self.served
+        context, served = text_of(request.state), http.state.served
         named = {name: own_set(question) for name, question in request.questions.items()}
         if unknown := [one for one in named.values() if one not in (None, served.source)]:
             raise Unanswerable(
@@ -147,23 +149,28 @@ class Answering:
         tokens = await asyncio.to_thread(served.count_tokens, context, texts)
         return SystemOneResponse(model=served.model, answers=answers, usage=DecisionUsage(input_tokens=tokens))
 
-    def models(self) -> Models:
+    def models(self, served: Served) -> Models:
         """Answer GET /v1/models."""
-        served = self.served
         calibrated = "calibrated" if served.score_map[1] else "not calibrated"
         described = f"A {served.kind} that chooses among options; {calibrated}."
         return Models(models=[ModelMetadata(name=served.model, description=described, release_date=served.date)])
 
     def chat(self, request: ChatRequest, http: HttpRequest) -> "PendingReply":
         """Queue the job of POST /chat."""
+        served: Served = http.state.served
         context = "\n".join([*request.persona, *request.history])
         said = set(context.split("\n"))
         wanted = request.top_k + min(len(said), TURNS)
-        if self.served.score_map[1]:
+        if served.score_map[1]:
             wanted = max(wanted, SHORTLIST)
         wanted = -(-wanted // CHAT_STEP) * CHAT_STEP
-        ticket = self.ask(RankingJob(context, None, wanted), self.served.reads, http)
-        return PendingReply(ticket, said, request.top_k, self.source, self.served)
+        ticket = self.ask(RankingJob(context, None, wanted), served.reads, http)
+        return PendingReply(ticket, said, request.top_k, source_of(served), served)
+
+
+def source_of(served: Served) -> CandidateSource:
+    """Return the server's own candidates as an answer names them."""
+    return CandidateSource(name=served.source, size=served.size)
 
 
 class NothingLeft(EngineError):

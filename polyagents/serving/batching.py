@@ -130,6 +130,7 @@ class Ticket:
     """A job in the queue.
 
     Attributes:
+        model: does the job; a model that is served later does not.
         kind: equal for jobs that are done together.
         ahead: how many jobs come before it if no more are asked for.
         started: how many jobs are done together with it, itself included; it is set once the model has begun.
@@ -137,6 +138,7 @@ class Ticket:
     """
 
     job: Job
+    model: QueuedModel
     client: str
     kind: Hashable
     ahead: int
@@ -165,7 +167,7 @@ class Group:
 
 
 class Batcher:
-    """The queue in front of the model.
+    """The queue in front of the model, and of the one that takes its place.
 
     Attributes:
         turns: client -> its tickets in the queue, in the order of their turns.
@@ -174,7 +176,6 @@ class Batcher:
 
     def __init__(
         self,
-        model: QueuedModel,
         together: int = TOGETHER,
         waiting: int = WAITING,
         answered: Callable[[int, float], None] = lambda jobs, seconds: None,
@@ -184,7 +185,7 @@ class Batcher:
         Args:
             answered: called after each call of the model that succeeded, with the number of jobs and its seconds.
         """
-        self.model, self.together, self.most, self.answered = model, together, waiting, answered
+        self.together, self.most, self.answered = together, waiting, answered
         self.turns: dict[str, deque[Ticket]] = {}
         self.begun: dict[str, Group] = {}
         self.served: list[str] = []  # whose turn it was last
@@ -204,8 +205,8 @@ class Batcher:
         stuck = self.busy_since is not None and time.monotonic() - self.busy_since > STUCK_SECONDS
         return self.worker is not None and not self.worker.done() and not stuck
 
-    def ask(self, job: Job, client: str = "") -> Ticket:
-        """Queue a job; in a full queue, it takes the place of the newest job of the client with the most.
+    def ask(self, job: Job, model: QueuedModel, client: str = "") -> Ticket:
+        """Queue a job for a model; in a full queue, it takes the place of the newest job of the client with the most.
 
         Raises:
             QueueFull: no client has more in it.
@@ -218,7 +219,7 @@ class Batcher:
             most.pop().fail(QueueFull())
         others = (len(queue) for other, queue in self.turns.items() if other != client)
         ahead = own + len(self.begun) + sum(min(size, own + 1) for size in others)
-        ticket = Ticket(job, client, job.kind(self.model), ahead)
+        ticket = Ticket(job, model, client, (model, job.kind(model)), ahead)
         self.turns.setdefault(client, deque()).append(ticket)
         self.came.set()
         return ticket
@@ -297,7 +298,7 @@ class Batcher:
         begin = self.busy_since = time.monotonic()
         try:
             if group.work is None:
-                group.work = tickets[0].job.do(self.model, [ticket.job for ticket in tickets])
+                group.work = tickets[0].job.do(tickets[0].model, [ticket.job for ticket in tickets])
                 for ticket in tickets:
                     if not ticket.started.done():
                         ticket.started.set_result(len(tickets))

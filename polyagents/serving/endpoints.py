@@ -93,6 +93,6 @@ def add_compatible_endpoints(app: FastAPI, answering: Answering) -> None:
         return await answering.decide(request, http)
 
     @app.get(MODELS, include_in_schema=False)
-    async def models() -> Models:
+    async def models(http: HttpRequest) -> Models:
         """List the one model of this server, in the shape of TypeSafe's API."""
-        return answering.models()
+        return answering.models(http.state.served)

@@ -15,14 +15,17 @@ import torch
 from polyagents.console import say
 from polyagents.decisions.calibration import misfit
 from polyagents.decisions.score_map import ScoreMap
+from polyagents.decisions.scoring import SHORTLIST
+from polyagents.errors import InputError
+from polyagents.files.hashing import fingerprint
 from polyagents.index.in_memory import ListedCandidates, as_index
-from polyagents.index.interface import Index
+from polyagents.index.interface import DIGITS, Index
 from polyagents.index.texts import read_candidates
 from polyagents.models.bi import BiEncoder
 from polyagents.models.encoder import CHUNK_TOKENS
 from polyagents.ranker import Match, Ranker, matches_of
 from polyagents.ranking.option_texts import OptionTexts
-from polyagents.ranking.pieces import Steps, pieces
+from polyagents.ranking.pieces import Steps, finished, pieces
 from polyagents.ranking.task_candidates import task_candidates_file
 from polyagents.ranking.two_tower_model import two_towers
 from polyagents.serving.batching import ContextMatches, Encoding
@@ -33,15 +36,16 @@ from polyagents.zoo.resolve import zoo_file
 SHORT = 256  # characters, some 60 tokens: up to there a call costs more than the padding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Served:
-    """A model and its candidates.
+    """A model and its candidates: one generation of what a server serves, which is replaced as a whole.
 
     Attributes:
         candidates: encoded as far as possible in advance.
         model: the name of the model, which clients see: the model file's without its folder.
         source: the name of the candidates file or index folder, likewise, or the name in an engine.
         hand_over: the probability below which a person should reply.
+        stamps: of the files that it was loaded from, before they were read (sources.py); None for one in memory.
     """
 
     ranker: Ranker
@@ -49,6 +53,7 @@ class Served:
     model: str
     source: str
     hand_over: float = 0.0
+    stamps: Mapping[str, Any] | None = None
 
     @classmethod
     def load(
@@ -84,6 +89,35 @@ class Served:
     def size(self) -> int:
         """Return the number of candidates when this was first asked: an engine of billions takes a while to count."""
         return len(self.candidates)
+
+    @functools.cached_property
+    def trace(self) -> dict[str, str]:
+        """What answers, by names for headers, probes, metrics and logs; equal on all servers that answer alike."""
+        ranker = self.ranker
+        known = ranker.calibration if self.score_map[1] else None
+        return {
+            "model": self.model,
+            "fingerprint": str(ranker.identity)[:DIGITS],
+            "index": self.source,
+            "generation": self.candidates.generation,
+            "calibration": "none" if known is None else fingerprint([repr(known.map)])[:DIGITS],
+        }
+
+    def try_out(self) -> None:
+        """Rank once, which also reads the vectors from the disk, so that no request waits for these.
+
+        Raises:
+            InputError: the model or its candidates give no numbers, or something of it is damaged.
+        """
+        _, _ = self.trace, self.size
+        ((matches, _),) = finished(self.rank(["hi"], None, SHORTLIST))
+        if not all(math.isfinite(match.score) for match in matches):
+            raise InputError(f"{self.model} gives scores that are not numbers for candidates of {self.source}.")
+
+    def close(self) -> None:
+        """Release the candidates' files, memory or connection, and the model; neither can be used afterwards."""
+        self.candidates.close()
+        vars(self.ranker.model).clear()  # it is in a circle with its cache, which only the garbage collector would find
 
     @property
     def kind(self) -> str:

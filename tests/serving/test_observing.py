@@ -27,7 +27,7 @@ def figures(client, **headers):
 
 def test_probes_need_no_token_and_tell_nothing_while_figures_do():
     with TestClient(create_app(Stand(echo), "a-secret"), "http://proxy.example") as client:
-        assert client.get("/healthz").json() == {"status": "ok"}
+        assert client.get("/healthz").json()["status"] == "ok"
         assert client.get("/readyz").json() == {"status": "ready"}
         assert client.get("/metrics").status_code == client.get("/").status_code == 401
         assert client.post("/readyz", json={}).status_code == 401
@@ -44,12 +44,11 @@ def test_probes_are_not_counted_among_a_clients_requests():
 
 def test_a_server_whose_candidates_are_away_is_not_ready_but_healthy(monkeypatch, caplog):
     monkeypatch.setattr(observing, "STALE", 0)
-    stand = Stand(echo)
-    with TestClient(create_app(stand), HERE) as client:
+    with TestClient(create_app(Stand(echo)), HERE) as client:
         for error in (InputError("Milvus at 10.0.0.1 is away."), RuntimeError("password=x")):
-            stand.check = raising(error)
-            app = create_app(stand)
-            with TestClient(app, HERE) as other:
+            away = Stand(echo)
+            away.check = raising(error)
+            with TestClient(create_app(away), HERE) as other:
                 answer = other.get("/readyz")
                 assert answer.status_code == 503
                 assert answer.json() == {"error": "The candidates cannot be searched; the server's log says why."}
