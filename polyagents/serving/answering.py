@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import logging
 import time
 import uuid
 from collections.abc import AsyncIterator
@@ -11,7 +10,6 @@ from typing import Any
 from fastapi import HTTPException
 from fastapi import Request as HttpRequest
 
-from polyagents.console import say
 from polyagents.decisions.scoring import SHORTLIST
 from polyagents.index.engines.engine import EngineError
 from polyagents.ranker import Match
@@ -28,6 +26,7 @@ from polyagents.serving.batching import (
 from polyagents.serving.cohere_messages import ApiVersion, RerankMeta, RerankRequest, RerankResponse, result_of
 from polyagents.serving.guard import count_use
 from polyagents.serving.limits import TURNS, Rate
+from polyagents.serving.logs import LOG
 from polyagents.serving.messages import CandidateSource, ChatRequest, ChatResponse, RankRequest, RankResponse, one_text
 from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResponse
 from polyagents.serving.problems import Unanswerable
@@ -208,7 +207,7 @@ class PendingReply:
                 yield event("ranking", {"together": started.result(), "candidates": self.source.model_dump()})
             yield event("reply", (await self.response()).model_dump())
         except Exception as error:
-            logging.getLogger("uvicorn.error").error("The model failed", exc_info=error)
+            LOG.error("The model failed", exc_info=error)
             yield event("error", {"error": failure(error)[1]})
         finally:
             self.ticket.result.cancel()  # the client may have gone
@@ -259,7 +258,7 @@ def failure(error: Exception) -> tuple[int, str]:
     if isinstance(error, NothingLeft):
         return 503, str(error)
     if isinstance(error, EngineError):
-        say(str(error))
+        LOG.error("%s", error)
         return 503, "The engine of the candidates does not answer; ask again in a moment. The server's log says more."
     if isinstance(error, Unanswerable | UnencodableText):
         return 422, str(error)

@@ -6,7 +6,6 @@ it is free. Clients take turns, and a turn is a piece of a long request, so nobo
 
 import asyncio
 import itertools
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -19,6 +18,7 @@ from polyagents.index.engines.engine import EngineError
 from polyagents.ranker import Match
 from polyagents.ranking.pieces import Steps
 from polyagents.serving.limits import STUCK_SECONDS, TOGETHER, WAITING
+from polyagents.serving.logs import LOG
 from polyagents.serving.worker_thread import WorkerThread
 
 ContextMatches = tuple[list[Match], bool]
@@ -241,7 +241,7 @@ class Batcher:
     def _ended(self, worker: "asyncio.Task[None]") -> None:
         error = None if worker.cancelled() else worker.exception()
         if worker is self.worker:
-            logging.getLogger("uvicorn.error").error("The model's queue has ended; it is started again", exc_info=error)
+            LOG.error("The model's queue has ended; it is started again", exc_info=error)
             self.start()
 
     async def run(self, thread: WorkerThread) -> None:

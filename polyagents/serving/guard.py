@@ -92,7 +92,9 @@ class Guard:
         """Let the application answer a request once its whole body has been read."""
         if scope["method"] == "POST":
             try:
-                receive = replay(await body(scope, receive), receive)
+                content = await body(scope, receive)
+                scope["state"]["body"] = content  # for logs
+                receive = replay(content, receive)
             except Refused as refusal:
                 await refusal.response(scope["path"])(scope, receive, send)
                 return

@@ -8,11 +8,22 @@ from collections.abc import Callable, Iterator, Sequence
 from fastapi import FastAPI
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, PlainTextResponse, Response
-from prometheus_client import CONTENT_TYPE_LATEST, CollectorRegistry, Counter, Gauge, Histogram, generate_latest
+from prometheus_client import (
+    CONTENT_TYPE_LATEST,
+    CollectorRegistry,
+    Counter,
+    Gauge,
+    GCCollector,
+    Histogram,
+    ProcessCollector,
+    generate_latest,
+)
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from polyagents.serving.generations import Generations
+from polyagents.serving.guard import adding_headers
+from polyagents.serving.logs import LOG, REQUEST_ID, begin_request
 from polyagents.serving.problems import EMBEDDINGS, MODELS, RERANK_V1, RERANK_V2, SYSTEM_ONE
 from polyagents.serving.reloading import RELOAD, Reloader
 from polyagents.serving.worker_thread import WorkerThread
@@ -31,6 +42,8 @@ PATHS = (
     READY,
     METRICS,
 )  # others count together
+PROBES = (HEALTH, READY, METRICS)
+SHOWN = 2_000  # characters of a path or a body in a log
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 TOGETHER = (1, 2, 4, 8, 16, 32)
 STALE = 1.0  # seconds for which a probe is answered as the one before
@@ -43,6 +56,8 @@ class Figures:
         """Start counting; `waiting` returns how many requests wait for the model now."""
         self.registry, self.generations, self.reloader = CollectorRegistry(), generations, reloader
         self.registry.register(self)
+        ProcessCollector(registry=self.registry)
+        GCCollector(registry=self.registry)
         self.requests = Counter(
             "polyagents_requests", "Requests that were answered", ["path", "status"], registry=self.registry
         )
@@ -97,31 +112,49 @@ def gauge(
     return found
 
 
-class Counted:
-    """An ASGI application whose answers are counted in figures."""
+class Observed:
+    """An ASGI application whose requests get an id, and are counted and logged when they were answered."""
 
     def __init__(self, app: ASGIApp, figures: Figures):
         self.app, self.figures = app, figures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on, and count its answer."""
+        """Pass a request on; the header of its answer has its id."""
         if scope["type"] != "http":
             await self.app(scope, receive, send)
             return
         begin, status = time.perf_counter(), "none"  # "none" stays if the client has gone
+        identified = adding_headers(send, {REQUEST_ID: begin_request(scope)})
 
         async def noted(message: Message) -> None:
             nonlocal status
             if message["type"] == "http.response.start":
                 status = str(message["status"])
-            await send(message)
+            await identified(message)
 
         try:
             await self.app(scope, receive, noted)
         finally:
+            seconds = time.perf_counter() - begin
             path = scope["path"] if scope["path"] in PATHS else "other"  # a stranger must not create labels
             self.figures.requests.labels(path, status).inc()
-            self.figures.seconds.labels(path).observe(time.perf_counter() - begin)
+            self.figures.seconds.labels(path).observe(seconds)
+            log_request(scope, status, seconds)
+
+
+def log_request(scope: Scope, status: str, seconds: float) -> None:
+    """Write the line of a request: without its texts, which only --log-level debug adds."""
+    is_probe = scope["path"] in PROBES and status == "200"
+    level = logging.DEBUG if is_probe else logging.WARNING if status.startswith("5") else logging.INFO
+    if not LOG.isEnabledFor(level):
+        return
+    state = scope.get("state", {})
+    fields = {"method": scope["method"], "path": scope["path"][:SHOWN], "status": status, "ms": round(seconds * 1e3, 1)}
+    fields |= {"client": state["client"]} if "client" in state else {}
+    fields |= state["served"].trace if "served" in state else {}
+    if LOG.isEnabledFor(logging.DEBUG) and "body" in state:
+        fields["body"] = state["body"].decode("utf-8", "replace")[:SHOWN]
+    LOG.log(level, "request", extra={"fields": fields})
 
 
 class Readiness:
@@ -144,7 +177,7 @@ class Readiness:
                     self.is_ready = True
                 except Exception as error:
                     if self.is_ready:
-                        logging.getLogger("uvicorn.error").error("The candidates cannot be searched: %s", error)
+                        LOG.error("The candidates cannot be searched: %s", error)
                     self.is_ready = False
                 self.checked = time.monotonic()
             return self.is_ready

@@ -20,7 +20,7 @@ from polyagents.serving.endpoints import EXAMPLES, add_compatible_endpoints, add
 from polyagents.serving.generations import Generations, Held
 from polyagents.serving.guard import Guard, Refused
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, TEXTS_PER_MINUTE, TOGETHER, WAITING
-from polyagents.serving.observing import HEALTH, READY, Counted, Figures, add_probes
+from polyagents.serving.observing import HEALTH, READY, Figures, Observed, add_probes
 from polyagents.serving.problems import EMBEDDINGS, RERANK_V1, RERANK_V2, SYSTEM_ONE, Unanswerable, problem, shaped
 from polyagents.serving.reloading import RELOAD, Reloader, add_reload
 from polyagents.serving.sentences import sentence_of
@@ -85,7 +85,7 @@ def create_app(
         add_reload(app, reloader)
     app.mount("/static", StaticFiles(directory=HERE / "static"))
     guard = Guard(Held(app, generations), token, per_minute, open_to_all=(HEALTH, READY), of_operator=(RELOAD,))
-    return Counted(guard, figures)
+    return Observed(guard, figures)
 
 
 def add_pages(app: FastAPI) -> None:

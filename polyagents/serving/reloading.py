@@ -5,7 +5,6 @@ It happens when the files have changed, on SIGHUP, and on `POST /admin/reload`. 
 
 import asyncio
 import contextlib
-import logging
 import os
 import signal
 import time
@@ -18,6 +17,7 @@ from fastapi.responses import JSONResponse, Response
 from polyagents.errors import InputError
 from polyagents.faults import users_fault
 from polyagents.serving.generations import Generations
+from polyagents.serving.logs import LOG
 from polyagents.serving.problems import problem
 from polyagents.serving.sources import Sources, alias_of
 from polyagents.serving.worker_thread import WorkerThread
@@ -25,7 +25,6 @@ from polyagents.serving.worker_thread import WorkerThread
 RELOAD = "/admin/reload"
 WATCH_SECONDS = 2.0  # between two looks at the files; a change is loaded if the next look finds no other
 RETRY_SECONDS = 60.0  # after which files that were refused are tried again: memory, or an engine, may have been short
-LOG = logging.getLogger("polyagents.serve")
 
 
 class Reloader:

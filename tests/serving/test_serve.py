@@ -687,4 +687,7 @@ def test_the_command_serves_until_ctrl_c(trained, replies):
             process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
     assert answer.json()["candidates"]["size"] == 6
-    assert process.returncode == 0 and rest.splitlines() == ["Ended."]
+    (request, ended) = rest.splitlines()
+    assert " info request method=POST path=/rank status=200 ms=" in request and "=hi" not in request
+    assert f"request_id={answer.headers['x-request-id']}" in request
+    assert process.returncode == 0 and ended == "Ended."
