@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import quote
 
 from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, port_number, positive_int, threshold
+from polyagents.commands.context_answers import add_rerank_flags
 from polyagents.console import LOADING, say, waiting
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
@@ -36,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
     parser.add_argument("--index-url", help=INDEX_URL)
+    add_rerank_flags(parser)
     add_backend_flag(parser)
     parser.add_argument("--host", default="127.0.0.1", help="any address except this machine's own needs --token")
     parser.add_argument("--port", type=port_number, default=8008, help="0 takes any free port")
@@ -112,6 +114,8 @@ def serve(opt: Mapping[str, Any], token: str | None, opened: socket.socket) -> N
         opt["index_url"],
         opt["backend"],
         opt["hand_over"],
+        opt["rerank"],
+        opt["rerank_top"],
     )
     if not any(opt[name] for name in CANDIDATES):
         write_replies_of_task(zoo_file(opt["model_file"]))

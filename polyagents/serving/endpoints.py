@@ -65,7 +65,7 @@ def add_endpoints(app: FastAPI, answering: Answering) -> None:
         asked = answering.chat(request, http)
         if "text/event-stream" in http.headers.get("accept", ""):
             return StreamingResponse(asked.events(), media_type="text/event-stream")
-        return await asked.response(http)
+        return await asked.response()
 
 
 def add_compatible_endpoints(app: FastAPI, answering: Answering) -> None:

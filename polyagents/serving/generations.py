@@ -10,7 +10,7 @@ import time
 from collections import Counter
 from collections.abc import Iterator, Mapping
 
-from starlette.types import ASGIApp, Receive, Scope, Send
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from polyagents.serving.guard import adding_headers, header_value
 from polyagents.serving.served import Served
@@ -57,7 +57,10 @@ class Generations:
 
 
 class Held:
-    """An ASGI application whose requests keep their generation, in `state.served`; headers name it."""
+    """An ASGI application whose requests keep their generation, in `state.served`; headers name it.
+
+    `state.took` is for the seconds of each stage, which the header Server-Timing then has.
+    """
 
     def __init__(self, app: ASGIApp, generations: Generations):
         self.app, self.generations = app, generations
@@ -68,8 +71,17 @@ class Held:
             await self.app(scope, receive, send)
             return
         with self.generations.held() as served:
-            scope.setdefault("state", {})["served"] = served
-            await self.app(scope, receive, adding_headers(send, headers_of(served.trace)))
+            took: dict[str, float] = {}
+            scope.setdefault("state", {}).update(served=served, took=took)
+            headers = headers_of(served.trace)
+
+            async def timed(message: Message) -> None:
+                if took:
+                    headers["Server-Timing"] = ", ".join(f"{one};dur={took[one] * 1e3:.1f}" for one in took)
+                await answer(message)
+
+            answer = adding_headers(send, headers)
+            await self.app(scope, receive, timed)
 
 
 def headers_of(trace: Mapping[str, str]) -> dict[str, str]:

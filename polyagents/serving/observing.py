@@ -71,12 +71,14 @@ class Figures:
         self.together = Histogram(
             "polyagents_batch_size",
             "Requests that one call of the model answered",
+            ["stage"],
             buckets=TOGETHER,
             registry=self.registry,
         )
         self.model_seconds = Histogram(
             "polyagents_batch_seconds",
             "One call of the model, with its search",
+            ["stage"],
             buckets=SECONDS,
             registry=self.registry,
         )
@@ -97,10 +99,10 @@ class Figures:
         yield gauge("polyagents_reload_refused", "Whether newer files were refused", reloader.refused is not None)
         yield gauge("polyagents_reload_seconds", "How long the last served one took to load", reloader.seconds)
 
-    def answered(self, jobs: int, seconds: float) -> None:
-        """Count a call of the model, and how many jobs it did."""
-        self.together.observe(jobs)
-        self.model_seconds.observe(seconds)
+    def answered(self, stage: str, jobs: int, seconds: float) -> None:
+        """Count a call of the model for a stage of requests, and how many jobs it did."""
+        self.together.labels(stage).observe(jobs)
+        self.model_seconds.labels(stage).observe(seconds)
 
 
 def gauge(
@@ -151,6 +153,7 @@ def log_request(scope: Scope, status: str, seconds: float) -> None:
     state = scope.get("state", {})
     fields = {"method": scope["method"], "path": scope["path"][:SHOWN], "status": status, "ms": round(seconds * 1e3, 1)}
     fields |= {"client": state["client"]} if "client" in state else {}
+    fields |= {f"{stage}_ms": round(took * 1e3, 1) for stage, took in state.get("took", {}).items()}
     fields |= state["served"].trace if "served" in state else {}
     if LOG.isEnabledFor(logging.DEBUG) and "body" in state:
         fields["body"] = state["body"].decode("utf-8", "replace")[:SHOWN]

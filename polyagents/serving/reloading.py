@@ -105,10 +105,10 @@ class Reloader:
                     seen = await self._thread.do(self.stamps)
             except Exception:  # an engine is away, which /readyz says
                 continue
-            wait = seen == self.refused and time.monotonic() - self._tried < RETRY_SECONDS
+            was_tried = seen == self.refused and time.monotonic() - self._tried < RETRY_SECONDS
             if seen == served.stamps:
                 self.refused, self._said = None, ""
-            elif seen == before and not wait:
+            elif seen == before and not was_tried and not self.is_loading:
                 await self.reload()
             before = seen
 

@@ -15,6 +15,7 @@ from polyagents.errors import InputError
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.faiss_index import DESCRIPTION
 from polyagents.index.manifest import MANIFEST
+from polyagents.pipeline import RERANK_TOP
 from polyagents.serving.served import Served
 from polyagents.zoo.resolve import zoo_file
 
@@ -27,6 +28,7 @@ class Sources:
 
     Attributes:
         hand_over: the probability below which a person should reply.
+        rerank: the file of a second model, for the best `rerank_top` candidates.
     """
 
     model_file: str
@@ -35,6 +37,8 @@ class Sources:
     index_url: str | None = None
     backend: str = TORCH
     hand_over: float = 0.0
+    rerank: str | None = None
+    rerank_top: int = RERANK_TOP
 
     def load(self) -> Served:
         """Load a generation: model, candidates and calibration.
@@ -43,7 +47,15 @@ class Sources:
             InputError: something of it cannot be read, or does not fit the rest.
         """
         stamps = self.stamps()
-        served = Served.load(self.model_file, self.candidates_file, self.index_dir, self.index_url, self.backend)
+        served = Served.load(
+            self.model_file,
+            self.candidates_file,
+            self.index_dir,
+            self.index_url,
+            self.backend,
+            self.rerank,
+            self.rerank_top,
+        )
         if self.hand_over and not served.score_map[1]:
             raise InputError(
                 f"--hand-over needs probabilities, and {served.model} has no calibration: run polyagents calibrate."
@@ -74,9 +86,9 @@ class Sources:
     def stamps(self) -> dict[str, Any]:
         """Return the state of each file that `load` reads; what is missing is left out."""
         model = zoo_file(self.model_file)
-        paths = [f"{model}{part}" for part in PARTS]
-        paths += [*glob.glob(os.path.join(glob.escape(model), "*"))]  # of a model folder
-        paths += glob.glob(os.path.join(glob.escape(f"{model}.{self.backend}"), "*.json"))  # of an export
+        paths = self.paths_of(model)
+        if self.rerank:
+            paths += self.paths_of(zoo_file(self.rerank))
         if self.index_dir:
             paths += [os.path.join(self.index_dir, name) for name in (MANIFEST, DESCRIPTION)]
         elif self.candidates_file:
@@ -84,6 +96,12 @@ class Sources:
         elif not self.index_url:
             paths += glob.glob(f"{glob.escape(model)}.cands-*.cands")  # of its task, as task_candidates_path names it
         return {path: stamp for path in paths if (stamp := stamp_of(path)) is not None}
+
+    def paths_of(self, model: str) -> list[str]:
+        """Return the files of a model, file or folder, and of its export."""
+        folder = glob.glob(os.path.join(glob.escape(model), "*"))
+        export = glob.glob(os.path.join(glob.escape(f"{model}.{self.backend}"), "*.json"))
+        return [*(f"{model}{part}" for part in PARTS), *folder, *export]
 
 
 def stamp_of(path: str) -> tuple[int, int, int] | None:

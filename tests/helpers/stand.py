@@ -19,6 +19,7 @@ class Stand:
 
     kind, candidates, size, reads, document_tokens = "bi-encoder", REPLIES, len(REPLIES), 1, 72
     generation, stamps, is_closed = "1", None, False
+    second, rerank_top = None, 50
     score_map, hand_over, date = (ScoreMap(1.0), False), 0.0, "2026-01-01"
     certainty, option_scores = Served.certainty, Served.option_scores
     ranker = SimpleNamespace(model=SimpleNamespace(module=SimpleNamespace(logit_scale=1.0)))

@@ -89,8 +89,9 @@ def test_answers_are_counted_by_path_and_status_and_strangers_paths_together():
         (("path", "other"), ("status", "404")): 3,
     }
     assert seen["polyagents_request_seconds_count", ("path", "/rank")] == 4
-    assert seen[("polyagents_batch_size_count",)] == 3 and seen[("polyagents_batch_size_sum",)] == 3
-    assert seen[("polyagents_batch_seconds_count",)] == 3 and seen[("polyagents_waiting",)] == 0
+    stage = ("stage", "search")
+    assert seen["polyagents_batch_size_count", stage] == 3 and seen["polyagents_batch_size_sum", stage] == 3
+    assert seen["polyagents_batch_seconds_count", stage] == 3 and seen[("polyagents_waiting",)] == 0
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])

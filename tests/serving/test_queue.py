@@ -125,7 +125,7 @@ def test_a_wrong_number_of_results_is_an_error(many):
 
 @pytest.mark.parametrize("how", ["cancelled", "an error of what counts"])
 def test_a_worker_that_ends_is_started_again(how):
-    def counts(jobs, seconds):
+    def counts(stage, jobs, seconds):
         if how != "cancelled":
             raise Panic
 

@@ -318,8 +318,9 @@ def test_files_that_change_while_they_are_read_are_refused(folder, monkeypatch):
 def test_every_file_that_is_read_is_watched(folder, part):
     file, index = folder
     of_candidates = {"index": {"index_dir": str(index)}}.get(part, {"candidates_file": f"{file}.txt"})
-    path = {"candidates": Path(f"{file}.txt"), "index": index / "manifest.json"}.get(part, Path(f"{file}{part}"))
-    sources = Sources(str(file), **of_candidates, backend="onnx")
+    others = {"candidates": Path(f"{file}.txt"), "index": index / "manifest.json", "second": Path(f"{file}-2")}
+    path = others.get(part, Path(f"{file}{part}"))
+    sources = Sources(str(file), **of_candidates, backend="onnx", rerank=f"{file}-2")
     path.parent.mkdir(exist_ok=True)
     before = sources.stamps()
     path.write_bytes((path.read_bytes() if path.exists() else b"") + b" ")
@@ -384,6 +385,45 @@ def test_what_has_changed_is_loaded_once_nobody_writes(looks, loads, monkeypatch
     asyncio.run(watch())
     assert "".join(loaded) == loads
     assert reloader.state == ("refused" if looks.endswith("x") else "current")
+
+
+def test_a_look_during_a_load_does_not_ask_for_another(monkeypatch):
+    monkeypatch.setattr(reloading, "WATCH_SECONDS", 0)
+    looks, loaded = [], []
+
+    class Slow(Prepared):
+        def stamps(self):
+            looks.append("b")
+            return {"file": "b"}
+
+        def load_after(self, old):
+            loaded.append("b")
+            time.sleep(0.2)
+            found = Named("b")
+            found.stamps = {"file": "b"}
+            return found
+
+    async def watch():
+        reloader, old = Reloader(Slow()), Named("a")
+        old.stamps = {"file": "a"}
+        reloader._thread = Unqueued()
+        async with reloader.running(reloading.Generations(old)):
+            await reloader.reload()
+            for _ in range(20):
+                await asyncio.sleep(0.001)
+
+    asyncio.run(watch())
+    assert loaded == ["b"] and len(looks) > 5
+
+
+class Unqueued:
+    """In place of a worker thread: calls do not wait for each other."""
+
+    def do(self, call, *args):
+        return asyncio.get_running_loop().run_in_executor(None, call, *args)
+
+    def end(self):
+        pass
 
 
 # ---- the process -----------------------------------------------------------------------------------------------------
