@@ -40,7 +40,7 @@ from polyagents.ranking.two_tower_model import two_towers
 from polyagents.serving.http_server import address, listening, server_of
 from polyagents.serving.observing import METRICS
 from polyagents.serving.ranking_app import create_app
-from polyagents.serving.reloading import Reloader, on_hangup
+from polyagents.serving.reloading import Reloader, freeze, on_hangup
 from polyagents.serving.sources import Sources
 
 AFTER = 1.0  # seconds after the switch that count as part of the reload
@@ -90,7 +90,7 @@ def measured(opt: argparse.Namespace) -> list[dict[str, Any]]:
             kinds[any(begin < stop and end > start for start, stop in reloads)].append((end - begin) * 1e3)
     rows: list[dict[str, Any]] = []
     for is_during, found in kinds.items():
-        percent = statistics.quantiles(found, n=100)
+        percent = statistics.quantiles(found, n=100, method="inclusive")
         row = {"meanwhile": "a reload" if is_during else "nothing", "requests": len(found)}
         rows.append(row | {"p50 ms": percent[49], "p99 ms": percent[98], "longest ms": max(found)})
     rows[1]["s a reload"] = statistics.median(end - begin - AFTER for begin, end in reloads)
@@ -144,6 +144,7 @@ def serve(model_file: str, index_dir: str, ready: Connection) -> None:
     on_hangup(reloader.reload_soon)
     with listening("127.0.0.1", 0) as opened:
         app = create_app(reloader.sources.load(), per_minute=UNLIMITED, texts_per_minute=UNLIMITED, reloader=reloader)
+        freeze()
         opened.listen()
         ready.send(address(opened))
         server_of(app).run(sockets=[opened])

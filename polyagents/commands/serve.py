@@ -104,7 +104,7 @@ def serve(opt: Mapping[str, Any], token: str | None, opened: socket.socket) -> N
     """Load the model and serve it on a socket."""
     with waiting(LOADING):
         from polyagents.serving.ranking_app import create_app
-        from polyagents.serving.reloading import Reloader, on_hangup
+        from polyagents.serving.reloading import Reloader, freeze, on_hangup
         from polyagents.serving.sources import Sources
 
     sources = Sources(
@@ -130,6 +130,7 @@ def serve(opt: Mapping[str, Any], token: str | None, opened: socket.socket) -> N
         texts_per_minute=opt["texts_per_minute"],
         reloader=reloader,
     )
+    freeze()
     opened.listen()  # a browser that opens the address at once waits for the server, and is not refused
     # A reader of the terminal has given the token; a reader of a container's log may not be allowed to have it.
     shown = quote(token.split("\n")[0].strip(), safe="") if token and sys.stderr.isatty() else "TOKEN"

@@ -5,6 +5,7 @@ It happens when the files have changed, on SIGHUP, and on `POST /admin/reload`. 
 
 import asyncio
 import contextlib
+import gc
 import os
 import signal
 import time
@@ -140,6 +141,16 @@ def add_reload(app: FastAPI, reloader: Reloader) -> None:
             return JSONResponse({"status": "done", "seconds": seconds, **reloader.generations.current.trace})
         refusal = "The new generation was refused, and the old one stays; the server's log says why."
         return problem(http.url.path, refusal, 409)
+
+
+def freeze() -> None:
+    """Exempt all objects that there are from garbage collection, for the rest of the process.
+
+    A reload makes many objects, which starts a collection of all generations; that of PyTorch's own objects stopped
+    every request for half a second (benchmarks/reloading.py). A generation that is released needs no collector.
+    """
+    gc.collect()
+    gc.freeze()
 
 
 def on_hangup(reload: Callable[[], None]) -> None:
