@@ -132,7 +132,7 @@ class Guard:
         if len(self.secrets) > 1:
             client = f"token {tokens[0]}"
         if scope["path"] in self.of_operator and 0 not in tokens:
-            raise Refused(403, "Only the first token of the server may do this; a server without tokens lets nobody.")
+            raise Refused(403, "Only the server's first token may do this; without tokens, send it SIGHUP.")
         scope.setdefault("state", {})["client"] = client
         count_use(self.rate, client)
         return self.secrets[tokens[0]] if tokens and by_link else None

@@ -155,6 +155,8 @@ def freeze() -> None:
 
 def on_hangup(reload: Callable[[], None]) -> None:
     """Reload on SIGHUP. If its terminal has been closed, the process ends, as it would without us (and nohup)."""
+    if not hasattr(signal, "SIGHUP"):  # Windows
+        return
     had_terminal, is_ignored = has_terminal(), signal.getsignal(signal.SIGHUP) == signal.SIG_IGN
 
     def hangup(*_: object) -> None:

@@ -15,7 +15,9 @@ import weakref
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import engines
 import httpx2
+import postgres
 import pytest
 import torch
 from prometheus_client.parser import text_string_to_metric_families
@@ -27,7 +29,7 @@ from polyagents.errors import InputError
 from polyagents.serving import reloading
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.reloading import Reloader, on_hangup
-from polyagents.serving.sources import Sources, stamp_of
+from polyagents.serving.sources import Sources, alias_of, stamp_of
 
 OPERATOR = {"Authorization": "Bearer operator", "Content-Type": "application/json"}
 
@@ -322,9 +324,43 @@ def test_files_that_change_while_they_are_read_are_refused(folder, monkeypatch):
         sources.load_after(served)
 
 
-@pytest.mark.parametrize(
-    "part", ["", ".opt", ".dict", ".calibration.json", ".onnx/manifest.json", "candidates", "index"]
-)
+@pytest.mark.skipif(bool(postgres.missing()), reason=postgres.missing() or "")
+def test_an_alias_of_an_engine_is_followed_once_its_model_is_there(model, tmp_path):
+    """Candidates are seen at once; another model's collection, only with that model."""
+    file = str(model("bi"))
+    with engines.running("pgvector", tmp_path) as address:
+        url = address.format(name="replies")
+        Ranker.load(file).index_in_engine(REPLIES, url)
+        sources = Sources(file, index_url=url)
+        served = sources.load()
+        before = sources.stamps() | alias_of(served)
+        with TestClient(create_app(served, "operator", reloader=Reloader(sources)), HERE, headers=OPERATOR) as client:
+
+            def trace():
+                found = client.get("/healthz").json()
+                size = len(client.post("/rank", json={"context": "hi"}).json()["matches"])
+                return found["fingerprint"], found["generation"], size
+
+            first = trace()
+            ranker = Ranker.load(file)
+            ranker.append(ranker.open_engine(url), ["a new reply"])
+            assert trace() == (first[0], "live", 7) and sources.stamps() | alias_of(served) == before
+            with torch.no_grad():
+                for weight in ranker.model.module.parameters():
+                    weight.add_(0.1)
+            ranker.index_in_engine(REPLIES[:3], url)  # the alias leads to the new model's candidates now
+            assert sources.stamps() | alias_of(served) != before == served.stamps
+            assert client.post("/admin/reload", json={}).status_code == 409 and trace() == (first[0], "live", 7)
+            ranker.save(file)
+            assert client.post("/admin/reload", json={}).status_code == 200
+            (fingerprint, generation, size) = trace()
+            assert (generation, size) == ("live", 3) and fingerprint != first[0]
+
+
+OF_MODEL = ["", ".opt", ".dict", ".calibration.json", ".onnx/manifest.json"]
+
+
+@pytest.mark.parametrize("part", [*OF_MODEL, "candidates", "index", "second"])
 def test_every_file_that_is_read_is_watched(folder, part):
     file, index = folder
     of_candidates = {"index": {"index_dir": str(index)}}.get(part, {"candidates_file": f"{file}.txt"})
