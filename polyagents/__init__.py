@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from polyagents.decisions.calibration import Calibration
     from polyagents.decisions.deciding import Decision
     from polyagents.index.store import CandidateStore
+    from polyagents.pipeline import Pipeline
     from polyagents.pretraining.pretrain_agent import PretrainAgent as Pretrain
     from polyagents.ranker import Match, Ranker
 
@@ -40,6 +41,7 @@ __all__ = [
     "Decision",
     "InputError",
     "Match",
+    "Pipeline",
     "PolyEncoder",
     "Pretrain",
     "Ranker",
@@ -52,6 +54,7 @@ LIBRARY = {
     "Decision": ("polyagents.decisions.deciding", "Decision"),
     "CandidateStore": ("polyagents.index.store", "CandidateStore"),
     "Match": ("polyagents.ranker", "Match"),
+    "Pipeline": ("polyagents.pipeline", "Pipeline"),
     "Ranker": ("polyagents.ranker", "Ranker"),
 }
 

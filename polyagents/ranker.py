@@ -7,7 +7,7 @@ import statistics
 import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import numpy as np
@@ -621,7 +621,7 @@ class Ranker:
             top_k: how many to return, at most.
         """
         (ranked,) = self.rank(texts_of([context], "context"), [match.text for match in matches], top_k)
-        return [Match(matches[match.index].index, match.text, match.score) for match in ranked]
+        return reordered(matches, ranked)
 
     # ---- decisions -------------------------------------------------------------------------------------------------
 
@@ -910,6 +910,11 @@ def matches_of(hits: Hits) -> list[Match]:
     return [
         Match(int(i), text, float(score)) for i, score, text in zip(hits.indices, hits.scores, hits.texts, strict=True)
     ]
+
+
+def reordered(shortlist: Sequence[Match], ranked: Sequence[Match]) -> list[Match]:
+    """Return matches of a shortlist in the order, and with the scores, of another ranker's matches of their texts."""
+    return [replace(shortlist[match.index], score=match.score) for match in ranked]
 
 
 def device(no_cuda: bool, gpu: int) -> torch.device:

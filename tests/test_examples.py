@@ -12,12 +12,12 @@ import pytest
 from commands import PARTS
 
 import polyagents
-from polyagents import Ranker, errors, ranker
+from polyagents import Pipeline, Ranker, errors, pipeline, ranker
 from polyagents.decisions import calibration, deciding
 from polyagents.index import store
 from polyagents.models import formulas
 
-MODULES = (polyagents, ranker, store, errors, formulas, calibration, deciding)
+MODULES = (polyagents, ranker, pipeline, store, errors, formulas, calibration, deciding)
 AGENTS = {"BiEncoder", "CrossEncoder", "PolyEncoder", "Pretrain", "UniEncoder"}  # what `-m` names; ParlAI calls them
 REPLIES = ("hello", "i ski", "i have two dogs", "i like red", "tell me more", "bye")
 
@@ -44,7 +44,7 @@ def folder(trained, tmp_path, monkeypatch):
 def test_an_example_gives_what_it_says(name, folder):
     example, one = FOUND[name], Ranker.load("runs/poly")
     one.index("replies.txt", "replies.index")
-    example.globs.update(ranker=one, cross=Ranker.load("runs/cross"), Ranker=Ranker)
+    example.globs.update(ranker=one, cross=Ranker.load("runs/cross"), Ranker=Ranker, Pipeline=Pipeline)
     told = []
     doctest.DocTestRunner(optionflags=doctest.ELLIPSIS | doctest.NORMALIZE_WHITESPACE).run(example, out=told.append)
     assert not told, "".join(told)

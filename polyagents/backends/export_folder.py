@@ -82,7 +82,7 @@ def backbone_fingerprint(encoder: Encoder) -> str:
     config = {name: value for name, value in config_values(encoder.backbone).items() if name not in NOT_COMPUTED}
     weights = encoder.backbone.state_dict()
 
-    def parts() -> Iterator[str | bytes]:
+    def parts() -> Iterator[str | memoryview]:
         yield json.dumps(config, sort_keys=True, default=str)
         for name in sorted(weights):
             yield name

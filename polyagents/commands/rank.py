@@ -35,18 +35,17 @@ def run(opt: Mapping[str, Any]) -> None:
     """Read contexts, rank, write a JSON line for each."""
     from polyagents.index.in_memory import as_index  # imports torch
     from polyagents.index.texts import read_candidates
+    from polyagents.pipeline import Pipeline
 
     ranker, second = load_rankers(opt)
     index = opened_index(ranker, opt)
     if index is None:
         index = ranker.prepare(read_candidates(opt["candidates_file"]))
-    candidates, top_k = as_index(index, ranker.model), opt["top_k"]
+    candidates, pipeline = as_index(index, ranker.model), Pipeline(ranker, second, opt["rerank_top"])
 
     def answer(context: str) -> dict[str, Any]:
         """Rank the candidates for one context."""
-        (matches,), (complete,) = ranker.search([context], candidates, top_k if second is None else opt["rerank_top"])
-        if second is not None:
-            matches = second.rerank(context, matches, top_k)
+        (matches,), (complete,), _ = pipeline.search([context], candidates, opt["top_k"])
         found = [
             {"index": match.index, "text": match.text, "score": json_number(round(match.score, 4))} for match in matches
         ]

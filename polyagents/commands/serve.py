@@ -2,13 +2,14 @@
 
 import argparse
 import os
+import socket
 import sys
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
 from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, port_number, positive_int, threshold
+from polyagents.commands.context_answers import add_rerank_flags
 from polyagents.console import LOADING, say, waiting
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
@@ -18,6 +19,7 @@ from polyagents.zoo.datapath import datapath
 from polyagents.zoo.resolve import zoo_file
 
 TOKEN = "POLYAGENTS_TOKEN"
+CANDIDATES = ("candidates_file", "index_dir", "index_url")
 TOKENS = 100_000  # bytes of a file of tokens
 
 
@@ -35,6 +37,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
     parser.add_argument("--index-url", help=INDEX_URL)
+    add_rerank_flags(parser)
     add_backend_flag(parser)
     parser.add_argument("--host", default="127.0.0.1", help="any address except this machine's own needs --token")
     parser.add_argument("--port", type=port_number, default=8008, help="0 takes any free port")
@@ -62,6 +65,15 @@ def parser() -> argparse.ArgumentParser:
         default=0.0,
         help="the chat leaves a message to a person if its reply is less probable; the model must be calibrated",
     )
+    parser.add_argument(
+        "--log-format", choices=("text", "json"), default="text", help="how standard error is written, line by line"
+    )
+    parser.add_argument(
+        "--log-level",
+        choices=("debug", "info", "warning", "error"),
+        default="info",
+        help="info writes a line for each request, without its texts; debug adds these, and the lines of probes",
+    )
     return parser
 
 
@@ -70,8 +82,7 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.serving.guard import is_loopback  # loads the web libraries
 
     token, host = token_of(opt), opt["host"]
-    sources = [opt[name] for name in ("candidates_file", "index_dir", "index_url")]
-    if not opt["model_file"] or sum(map(bool, sources)) > 1:
+    if not opt["model_file"] or sum(bool(opt[name]) for name in CANDIDATES) > 1:
         raise InputError(
             "serve needs --model-file, and --candidates-file, --index-dir or --index-url, only one of these."
         )
@@ -83,34 +94,55 @@ def run(opt: Mapping[str, Any]) -> None:
             f"machine only."
         )
     with listening(host, opt["port"]) as opened:  # errors in it are reported before the model is loaded
-        with waiting(LOADING):
-            from polyagents.serving.ranking_app import create_app
-            from polyagents.serving.served import Served
+        from polyagents.serving.logs import written
 
-        if not any(sources):
-            write_replies_of_task(zoo_file(opt["model_file"]))
-        served = Served.load(
-            opt["model_file"], opt["candidates_file"], opt["index_dir"], opt["index_url"], opt["backend"]
-        )
-        served = replace(served, hand_over=opt["hand_over"])
-        _, is_calibrated = served.score_map  # now: a digest of all weights takes longer than a request should wait
-        if opt["hand_over"] and not is_calibrated:
-            raise InputError(
-                f"--hand-over needs probabilities, and {served.model} has no calibration: run polyagents calibrate."
-            )
-        app = create_app(served, token, per_minute=opt["requests_per_minute"], texts_per_minute=opt["texts_per_minute"])
-        opened.listen()  # a browser that opens the address at once waits for the server, and is not refused
-        # A reader of the terminal has given the token; a reader of a container's log may not be allowed to have it.
-        shown = quote(token.split("\n")[0].strip(), safe="") if token and sys.stderr.isatty() else "TOKEN"
-        query = f"?token={shown}" if token else ""
-        say(
-            f"{served.model} ({served.kind}) with {served.size:,} candidates of {served.source}: "
-            f"{address(opened)}/{query} (Ctrl-C ends it)"
-        )
-        try:
-            server_of(app).run(sockets=[opened])
-        except KeyboardInterrupt:  # uvicorn raises it again after it has ended
-            say("Ended.")
+        with written(opt["log_format"], opt["log_level"]):
+            serve(opt, token, opened)
+
+
+def serve(opt: Mapping[str, Any], token: str | None, opened: socket.socket) -> None:
+    """Load the model and serve it on a socket."""
+    with waiting(LOADING):
+        from polyagents.serving.ranking_app import create_app
+        from polyagents.serving.reloading import Reloader, freeze, on_hangup
+        from polyagents.serving.sources import Sources
+
+    sources = Sources(
+        opt["model_file"],
+        opt["candidates_file"],
+        opt["index_dir"],
+        opt["index_url"],
+        opt["backend"],
+        opt["hand_over"],
+        opt["rerank"],
+        opt["rerank_top"],
+    )
+    if not any(opt[name] for name in CANDIDATES):
+        write_replies_of_task(zoo_file(opt["model_file"]))
+    reloader = Reloader(sources)
+    on_hangup(reloader.reload_soon)
+    served = sources.load()
+    _ = served.trace  # now: a digest of all weights takes longer than a request should wait
+    app = create_app(
+        served,
+        token,
+        per_minute=opt["requests_per_minute"],
+        texts_per_minute=opt["texts_per_minute"],
+        reloader=reloader,
+    )
+    freeze()
+    opened.listen()  # a browser that opens the address at once waits for the server, and is not refused
+    # A reader of the terminal has given the token; a reader of a container's log may not be allowed to have it.
+    shown = quote(token.split("\n")[0].strip(), safe="") if token and sys.stderr.isatty() else "TOKEN"
+    query = f"?token={shown}" if token else ""
+    say(
+        f"{served.model} ({served.kind}) with {served.size:,} candidates of {served.source}: "
+        f"{address(opened)}/{query} (Ctrl-C ends it)"
+    )
+    try:
+        server_of(app, own_logs=False).run(sockets=[opened])
+    except KeyboardInterrupt:  # uvicorn raises it again after it has ended
+        say("Ended.")
 
 
 def token_of(opt: Mapping[str, Any]) -> str | None:

@@ -82,11 +82,21 @@ class ScoreMap:
         none = expit(self.none_bias - self.evidence_weight * evidence - self.margin_weight * margin)
         return options * (1 - none)[:, None], none
 
-    def probabilities_of(self, scores: Floats) -> tuple[Floats, float]:
-        """Return the probability [O] of every option of one context, and of none of them, from scores [O]."""
-        if not np.isfinite(scores).all():
+    def probabilities_of(self, scores: Floats, reranked: Floats | None = None) -> tuple[Floats, float]:
+        """Return the probability [O] of every option of one context, and of none of them.
+
+        Args:
+            scores: [O].
+            reranked: [O] of a re-ranker, -inf outside its shortlist; None without one.
+
+        Raises:
+            InputError: other scores are not finite.
+        """
+        listed = [] if reranked is None else reranked[reranked != -np.inf]
+        if not np.isfinite([*scores, *listed]).all():
             raise InputError("The model gives infinite or NaN scores, from which nothing can be decided.")
-        one = Scored(scores[None], np.zeros((1, len(scores)), bool), np.zeros(1, np.int64))
+        last = None if reranked is None else reranked[None]
+        one = Scored(scores[None], np.zeros((1, len(scores)), bool), np.zeros(1, np.int64), last)
         options, none = self.probabilities(one)
         return options[0], float(none[0])
 

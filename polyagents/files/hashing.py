@@ -33,10 +33,11 @@ def stream_digest(file: BinaryIO) -> str:
     return sha.hexdigest()
 
 
-def fingerprint(parts: Iterable[str | bytes]) -> str:
+def fingerprint(parts: Iterable[str | bytes | memoryview]) -> str:
     """Return the SHA-256 of texts and bytes, in their order."""
     digest = hashlib.sha256()
     for part in parts:
         content = part.encode("utf-8") if isinstance(part, str) else part
-        digest.update(len(content).to_bytes(8, "little") + content)
+        digest.update(len(content).to_bytes(8, "little"))
+        digest.update(content)
     return digest.hexdigest()

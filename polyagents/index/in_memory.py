@@ -9,9 +9,10 @@ import torch
 from torch import Tensor
 
 from polyagents.files.given_texts import texts_of
+from polyagents.files.hashing import fingerprint, utf8
 from polyagents.index.builder import Encode, encoded
 from polyagents.index.exact import ScannedIndex
-from polyagents.index.interface import Contexts, Hits, Index
+from polyagents.index.interface import DIGITS, Contexts, Hits, Index
 from polyagents.index.shard import SHARD
 from polyagents.index.stored_vectors import Coarse, VectorBlock, packed
 from polyagents.index.texts import Texts
@@ -67,6 +68,12 @@ class InMemoryCandidates(InMemoryVectors, ScannedIndex):
         """Return the texts of some candidates, in the order of the indices."""
         return [self.listed[index] for index in indices]
 
+    @property
+    def generation(self) -> str:
+        """A digest of the texts, and of which were removed."""
+        removed = [] if self.all.alive is None else [self.all.alive.numpy().tobytes()]
+        return fingerprint([*map(utf8, self.listed), *removed])[:DIGITS]
+
     def find(self, text: str) -> int | None:
         """Return the index of a candidate; None if it is not among them."""
         return self.places.get(text)
@@ -107,6 +114,11 @@ class ListedCandidates(Index):
     def all_texts(self) -> list[str]:
         """Return what the model reads."""
         return self.listed
+
+    @property
+    def generation(self) -> str:
+        """A digest of the texts."""
+        return fingerprint(map(utf8, self.all_texts()))[:DIGITS]
 
     @property
     def reads(self) -> int:

@@ -22,6 +22,8 @@ Contexts = Sequence[Sequence[int]]
 
 Self = TypeVar("Self", bound="Index")
 
+DIGITS = 12  # of a digest that people compare by eye: two of a thousand states agree by chance once in 10^8 servers
+
 
 @dataclass(frozen=True)
 class Hits:
@@ -127,6 +129,11 @@ class Index(ABC):
             if vars(self) or name.startswith("__"):
                 raise AttributeError(name)
             raise InputError("This index was closed; open it again.")
+
+    @property
+    def generation(self) -> str:
+        """A name of its present state, without white space; `live` if a change is seen at once, as in an engine."""
+        return "live"
 
     @property
     def is_approximate(self) -> bool:

@@ -55,6 +55,7 @@ class Manifest:
         stored_as: bf16, fp32 or int8.
         shards: name and number of candidates of each.
         deleted: indices of deleted candidates, ascending.
+        generation: how often the folder's manifest was written before and with this one; 0 in those of 0.1.0.
     """
 
     model: str
@@ -63,6 +64,7 @@ class Manifest:
     shards: list[tuple[str, int]]
     deleted: list[int] = field(default_factory=list)
     format: str = FORMAT
+    generation: int = 0
 
     @classmethod
     def read(cls, folder: str) -> "Manifest | None":
@@ -92,12 +94,14 @@ class Manifest:
         return self if named and ordered and fine else None
 
     def commit(self, folder: str) -> None:
-        """Replace the folder's manifest atomically, and remove the shards that it no longer names."""
+        """Replace the folder's manifest atomically by the next generation; shards that it does not name are removed."""
         # The new shards have just been written or read whole: no need to read them again.
         names = [name for name, _ in self.shards]
         remember(folder, names)
+        before = Manifest.read(folder)
+        generation = 1 + (0 if before is None else before.generation)
         with atomic_write(os.path.join(folder, MANIFEST)) as temporary, open(temporary, "w", encoding="utf-8") as file:
-            json.dump(asdict(self), file)
+            json.dump(asdict(self) | {"generation": generation}, file)
         for name in set(os.listdir(folder)) - set(names):
             path = os.path.join(folder, name)
             if OURS.fullmatch(name) and os.path.isdir(path):  # an unfinished shard of a machine that was lost

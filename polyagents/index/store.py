@@ -27,7 +27,7 @@ from polyagents.index.approximate import search_shortlist
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Encode, Worker, write_shards
 from polyagents.index.exact import ScannedIndex
 from polyagents.index.in_memory import InMemoryCandidates, ListedCandidates
-from polyagents.index.interface import Hits, Index
+from polyagents.index.interface import DIGITS, Hits, Index
 from polyagents.index.manifest import Manifest, index_folder, is_index
 from polyagents.index.shard import SHARD, Shard
 from polyagents.index.stored_vectors import STORED_AS, VectorBlock
@@ -197,6 +197,16 @@ class CandidateStore(ScannedIndex):
         True
         """
         return fingerprint(shard.checksum for shard in self.shards)
+
+    @property
+    def generation(self) -> str:
+        """The number of its manifest, and a digest of its candidates, so that equal copies of a folder are seen to be.
+
+        >>> ranker.open_index("replies.index").generation[:2]
+        '1-'
+        """
+        content = fingerprint([self.identity, self.deleted.tobytes()])
+        return f"{self.manifest.generation}-{content[:DIGITS]}"
 
     def rows(self, indices: Sequence[int] | np.ndarray) -> Tensor:
         """Return some of the vectors, [r, D] fp32, in the order of the indices.

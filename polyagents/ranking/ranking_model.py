@@ -187,12 +187,12 @@ class RankingModel(abc.ABC):
 
     def fingerprint_of(self, weights: Mapping[str, Tensor], settings: str) -> str:
         """Compute the SHA-256 of weights by name, the tokenizer, and other settings."""
-        parts: list[str | bytes] = [settings, self.tokenizer.compiled.to_str()]
+        parts: list[str | bytes | memoryview] = [settings, self.tokenizer.compiled.to_str()]
         for name in sorted(weights):
             parts += [name, bytes_of(weights[name])]
         return fingerprint(parts)
 
 
-def bytes_of(tensor: Tensor) -> bytes:
-    """Return the bytes of a tensor."""
-    return tensor.detach().cpu().contiguous().view(torch.uint8).numpy().tobytes() if tensor.numel() else b""
+def bytes_of(tensor: Tensor) -> memoryview:
+    """Return the bytes of a tensor, without a copy if it is on the CPU: other threads would wait for the copy."""
+    return tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data

@@ -2,20 +2,26 @@
 
 import asyncio
 import json
-import logging
 import time
 import uuid
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 from fastapi import HTTPException
 from fastapi import Request as HttpRequest
 
-from polyagents.console import say
+from polyagents.decisions.options import Options
 from polyagents.decisions.scoring import SHORTLIST
+from polyagents.evaluation.intervals import Floats
 from polyagents.index.engines.engine import EngineError
-from polyagents.ranker import Match
+from polyagents.index.top_k import top_k
+from polyagents.ranker import Match, reordered
 from polyagents.serving.batching import (
+    ENCODE,
+    RERANK,
+    SEARCH,
     Batcher,
     Encoding,
     EncodingJob,
@@ -28,6 +34,7 @@ from polyagents.serving.batching import (
 from polyagents.serving.cohere_messages import ApiVersion, RerankMeta, RerankRequest, RerankResponse, result_of
 from polyagents.serving.guard import count_use
 from polyagents.serving.limits import TURNS, Rate
+from polyagents.serving.logs import LOG
 from polyagents.serving.messages import CandidateSource, ChatRequest, ChatResponse, RankRequest, RankResponse, one_text
 from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResponse
 from polyagents.serving.problems import Unanswerable
@@ -53,13 +60,14 @@ CHAT_STEP = 16  # what /chat asks the model for is a multiple of it, so that cha
 class Answering:
     """Answers requests by way of the queue."""
 
-    def __init__(self, served: Served, batcher: Batcher, texts_per_minute: int):
-        self.batcher, self.served = batcher, served
-        self.source = CandidateSource(name=served.source, size=served.size)
-        self.rate = Rate(texts_per_minute)
+    def __init__(self, batcher: Batcher, texts_per_minute: int):
+        self.batcher, self.rate = batcher, Rate(texts_per_minute)
 
-    def ask(self, job: Job, texts: int, http: HttpRequest) -> Ticket:
-        """Queue a job for which the model will read that many texts; the HTTP request's state has the client.
+    def ask(self, job: Job, texts: int, http: HttpRequest, stage: str = SEARCH) -> Ticket:
+        """Queue a job for which the model will read that many texts; the second model, if the stage is RERANK.
+
+        Args:
+            http: its state has the client, and what is served to it (generations.py).
 
         Raises:
             Refused: 429, the client has used up its texts.
@@ -67,16 +75,41 @@ class Answering:
         """
         client = getattr(http.state, "client", "")
         count_use(self.rate, client, texts, "texts")
-        return self.batcher.ask(job, client)
+        served: Served = http.state.served
+        return self.batcher.ask(job, served.second or served if stage == RERANK else served, client, stage)
+
+    async def done(self, job: Job, texts: int, http: HttpRequest, stage: str = SEARCH, is_watched: bool = False) -> Any:
+        """Queue a job as `ask` does, and wait for its result as long as the client does.
+
+        Args:
+            is_watched: whether somebody else notices that the client has gone.
+        """
+        ticket = self.ask(job, texts, http, stage)
+        return note(http, ticket, await (ticket.result if is_watched else wanted_still(ticket.result, http)))
+
+    async def reranked(
+        self, found: RankingResult, context: str, top_k: int, http: HttpRequest, is_watched: bool = False
+    ) -> RankingResult:
+        """Return the best matches of a result, ordered anew by the second model if there is one."""
+        served: Served = http.state.served
+        if served.second is None or not found.matches:
+            return found
+        shortlist = found.matches[: served.rerank_top]
+        job = RankingJob(context, tuple(match.text for match in shortlist), min(top_k, len(shortlist)))
+        again: RankingResult = await self.done(job, len(shortlist), http, RERANK, is_watched)
+        return replace(found, matches=reordered(shortlist, again.matches), shortlist=found.matches)
 
     async def rank(self, request: RankRequest, http: HttpRequest) -> RankResponse:
         """Answer POST /rank; a client that has gone needs no answer, which `http` says."""
         begin = time.perf_counter()
         candidates = None if request.candidates is None else tuple(request.candidates)
-        job = RankingJob(one_text(request.context), candidates, request.top_k)
-        texts = self.served.reads if candidates is None else len(candidates)
-        result = await wanted_still(self.ask(job, texts, http).result, http)
-        source = self.source if candidates is None else CandidateSource(name="request", size=len(candidates))
+        context, served = one_text(request.context), http.state.served
+        job = RankingJob(context, candidates, served.rerank_top if served.second else request.top_k)
+        texts = served.reads if candidates is None else len(candidates)
+        result = await self.done(job, texts, http)
+        result = await self.reranked(result, context, request.top_k, http)
+        own = source_of(served)
+        source = own if candidates is None else CandidateSource(name="request", size=len(candidates))
         return RankResponse(**RankResponse.of(result, source, milliseconds(begin)))
 
     async def rerank(self, request: RerankRequest, http: HttpRequest, version: str) -> RerankResponse:
@@ -85,10 +118,12 @@ class Answering:
         Raises:
             Unanswerable: it asks for what the server does not do, such as to read less of the documents.
         """
-        request.check(self.served.document_tokens)
+        served: Served = http.state.served
+        request.check((served.second or served).document_tokens)
         texts = request.texts()
         job = RankingJob(one_text(request.query), texts, min(request.top_n or len(texts), len(texts)))
-        result: RankingResult = await wanted_still(self.ask(job, len(texts), http).result, http)
+        stage = RERANK if served.second else SEARCH
+        result: RankingResult = await self.done(job, len(texts), http, stage)
         return RerankResponse(
             id=str(uuid.uuid4()),
             results=[result_of(match, request) for match in result.matches],
@@ -102,12 +137,12 @@ class Answering:
             Unanswerable: the model's vectors have another width than the request wants, or there are none.
         """
         job = EncodingJob(request.texts(), are_contexts=request.input_type == "query")
-        encoding: Encoding = await wanted_still(self.ask(job, len(job.texts), http).result, http)
+        encoding: Encoding = await self.done(job, len(job.texts), http, ENCODE)
         width = encoding.vectors.shape[1]
         if request.dimensions not in (None, width):
             wanted = shortened(request.dimensions)
             raise Unanswerable(f"dimensions is {wanted}, and this model's vectors have {width}; omit it.")
-        return EmbeddingsResponse.of(encoding, self.served.model, request.encoding_format)
+        return EmbeddingsResponse.of(encoding, http.state.served.model, request.encoding_format)
 
     async def decide(self, request: SystemOneRequest, http: HttpRequest) -> SystemOneResponse:
         """Answer POST /v1/systemone: the model reads the state and the options of all questions once.
@@ -115,7 +150,7 @@ class Answering:
         Raises:
             Unanswerable: a question has no options that the model could read, or needs a calibration.
         """
-        context, served = text_of(request.state), self.served
+        context, served = text_of(request.state), http.state.served
         named = {name: own_set(question) for name, question in request.questions.items()}
         if unknown := [one for one in named.values() if one not in (None, served.source)]:
             raise Unanswerable(
@@ -129,41 +164,63 @@ class Answering:
         texts = tuple(dict.fromkeys(text for one in options.values() for text in one.texts))
         score: dict[str, float] = {}
         if texts:
-            found = await wanted_still(self.ask(RankingJob(context, texts, len(texts)), len(texts), http).result, http)
+            found = await self.done(RankingJob(context, texts, len(texts)), len(texts), http)
             score = {match.text: match.score for match in found.matches}
         own: list[Match] = []
         if any(named.values()):
             job = RankingJob(context, None, SHORTLIST)
-            own = (await wanted_still(self.ask(job, served.reads, http).result, http)).matches
+            own = (await self.done(job, served.reads, http)).matches
             if not own:
                 raise NothingLeft("All candidates have been removed; there is nothing to choose.")
         used, calibrated = served.score_map
         answers = {}
         for name, question in request.questions.items():
-            names, scores = served.option_scores(options[name], score) if name in options else scores_by_text(own)
-            probabilities, none = used.probabilities_of(scores)
-            by_name = dict(zip(names, probabilities.tolist(), strict=True))
+            asked = options[name] if name in options else Options.plain([*scores_by_text(own)[0]])
+            scores = served.option_scores(asked, score) if name in options else scores_by_text(own)[1]
+            last = await self.last_scores(context, asked, scores, http)
+            probabilities, none = used.probabilities_of(scores, last)
+            by_name = dict(zip(asked.names, probabilities.tolist(), strict=True))
             answers[name] = answer_of(question, by_name, none, used, calibrated)
         tokens = await asyncio.to_thread(served.count_tokens, context, texts)
         return SystemOneResponse(model=served.model, answers=answers, usage=DecisionUsage(input_tokens=tokens))
 
-    def models(self) -> Models:
+    async def last_scores(self, context: str, options: Options, scores: Floats, http: HttpRequest) -> Floats | None:
+        """Return the second model's scores [O] of the best options by scores [O], -inf for others; None without one."""
+        served: Served = http.state.served
+        if served.second is None:
+            return None
+        chosen = top_k(scores, served.rerank_top).tolist()
+        part = options.part(chosen)
+        job = RankingJob(context, tuple(part.texts), len(part.texts))
+        found: RankingResult = await self.done(job, len(part.texts), http, RERANK)
+        last = np.full(len(scores), -np.inf)
+        last[chosen] = served.second.option_scores(part, {match.text: match.score for match in found.matches})
+        return last
+
+    def models(self, served: Served) -> Models:
         """Answer GET /v1/models."""
-        served = self.served
         calibrated = "calibrated" if served.score_map[1] else "not calibrated"
         described = f"A {served.kind} that chooses among options; {calibrated}."
         return Models(models=[ModelMetadata(name=served.model, description=described, release_date=served.date)])
 
     def chat(self, request: ChatRequest, http: HttpRequest) -> "PendingReply":
         """Queue the job of POST /chat."""
+        served: Served = http.state.served
         context = "\n".join([*request.persona, *request.history])
         said = set(context.split("\n"))
         wanted = request.top_k + min(len(said), TURNS)
-        if self.served.score_map[1]:
+        if served.score_map[1]:
             wanted = max(wanted, SHORTLIST)
+        if served.second is not None:
+            wanted = max(wanted, served.rerank_top)
         wanted = -(-wanted // CHAT_STEP) * CHAT_STEP
-        ticket = self.ask(RankingJob(context, None, wanted), self.served.reads, http)
-        return PendingReply(ticket, said, request.top_k, self.source, self.served)
+        ticket = self.ask(RankingJob(context, None, wanted), served.reads, http)
+        return PendingReply(self, ticket, context, said, request.top_k, http)
+
+
+def source_of(served: Served) -> CandidateSource:
+    """Return the server's own candidates as an answer names them."""
+    return CandidateSource(name=served.source, size=served.size)
 
 
 class NothingLeft(EngineError):
@@ -173,22 +230,28 @@ class NothingLeft(EngineError):
 class PendingReply:
     """A message whose reply is being computed."""
 
-    def __init__(self, ticket: Ticket, said: set[str], top_k: int, source: CandidateSource, served: Served):
+    def __init__(
+        self, answering: Answering, ticket: Ticket, context: str, said: set[str], top_k: int, http: HttpRequest
+    ):
         self.begin = time.perf_counter()
-        self.ticket, self.said, self.top_k, self.source, self.served = ticket, said, top_k, source, served
+        self.answering, self.ticket, self.context, self.said, self.top_k = answering, ticket, context, said, top_k
+        self.http, self.served = http, http.state.served
+        self.source = source_of(self.served)
 
-    async def response(self, http: HttpRequest | None = None) -> ChatResponse:
+    async def response(self, is_watched: bool = False) -> ChatResponse:
         """Wait for the reply; as in `interactive`, it repeats no reply unless nothing else remains.
 
         Args:
-            http: the request, if nobody else notices that its client has gone.
+            is_watched: whether somebody else notices that the client has gone.
         """
-        result = await (wanted_still(self.ticket.result, http) if http else self.ticket.result)
+        http, first = self.http, self.ticket.result
+        found = note(http, self.ticket, await (first if is_watched else wanted_still(first, http)))
+        result = await self.answering.reranked(found, self.context, len(found.matches), http, is_watched)
         fields = RankResponse.of(result, self.source, milliseconds(self.begin))
         fresh = [match for match in fields["matches"] if match.text not in self.said] or fields["matches"]
         if not fresh:
             raise NothingLeft("All candidates have been removed; there is nothing to reply.")
-        certain = self.served.certainty(result.matches, fresh[0].text)
+        certain = self.served.certainty(result, fresh[0].text)
         return ChatResponse(**fields | {"matches": fresh[: self.top_k], "text": fresh[0].text} | certain)
 
     async def events(self) -> AsyncIterator[str]:
@@ -199,12 +262,19 @@ class PendingReply:
             await asyncio.wait([started, result], return_when=asyncio.FIRST_COMPLETED)
             if started.done():
                 yield event("ranking", {"together": started.result(), "candidates": self.source.model_dump()})
-            yield event("reply", (await self.response()).model_dump())
+            yield event("reply", (await self.response(is_watched=True)).model_dump())
         except Exception as error:
-            logging.getLogger("uvicorn.error").error("The model failed", exc_info=error)
+            LOG.error("The model failed", exc_info=error)
             yield event("error", {"error": failure(error)[1]})
         finally:
             self.ticket.result.cancel()  # the client may have gone
+
+
+def note(http: HttpRequest, ticket: Ticket, result: Any) -> Any:
+    """Add what a stage of a request took, for the header and the log, and return its result."""
+    took: dict[str, float] = http.state.took
+    took[ticket.stage] = took.get(ticket.stage, 0.0) + ticket.seconds
+    return result
 
 
 async def wanted_still(result: "asyncio.Future[Any]", http: HttpRequest) -> Any:
@@ -252,7 +322,7 @@ def failure(error: Exception) -> tuple[int, str]:
     if isinstance(error, NothingLeft):
         return 503, str(error)
     if isinstance(error, EngineError):
-        say(str(error))
+        LOG.error("%s", error)
         return 503, "The engine of the candidates does not answer; ask again in a moment. The server's log says more."
     if isinstance(error, Unanswerable | UnencodableText):
         return 422, str(error)

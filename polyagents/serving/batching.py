@@ -6,7 +6,6 @@ it is free. Clients take turns, and a turn is a piece of a long request, so nobo
 
 import asyncio
 import itertools
-import logging
 import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
@@ -19,8 +18,10 @@ from polyagents.index.engines.engine import EngineError
 from polyagents.ranker import Match
 from polyagents.ranking.pieces import Steps
 from polyagents.serving.limits import STUCK_SECONDS, TOGETHER, WAITING
+from polyagents.serving.logs import LOG
 from polyagents.serving.worker_thread import WorkerThread
 
+SEARCH, RERANK, ENCODE = "search", "rerank", "encode"
 ContextMatches = tuple[list[Match], bool]
 """The matches of one context, and whether they are complete (Ranker.search)."""
 
@@ -82,11 +83,16 @@ class Job(Protocol):
 
 @dataclass(frozen=True)
 class RankingResult:
-    """The model's result for one job, and how many jobs it ranked at once."""
+    """The model's result for one job, and how many jobs it ranked at once.
+
+    Attributes:
+        shortlist: what a first model found, if the matches are those of a second one; otherwise None.
+    """
 
     matches: list[Match]
     complete: bool
     together: int
+    shortlist: list[Match] | None = None
 
 
 @dataclass(frozen=True)
@@ -130,16 +136,22 @@ class Ticket:
     """A job in the queue.
 
     Attributes:
+        model: does the job; a model that is served later does not.
         kind: equal for jobs that are done together.
         ahead: how many jobs come before it if no more are asked for.
+        stage: the part of its request that the job is, for figures: search, rerank or encode.
+        seconds: what the computation took, that of other clients in between not counted; it may be shared by others.
         started: how many jobs are done together with it, itself included; it is set once the model has begun.
         result: the job's result, or the model's error.
     """
 
     job: Job
+    model: QueuedModel
     client: str
     kind: Hashable
     ahead: int
+    stage: str = SEARCH
+    seconds: float = 0.0
     started: "asyncio.Future[int]" = field(default_factory=asyncio.Future)
     result: "asyncio.Future[Any]" = field(default_factory=asyncio.Future)
 
@@ -165,7 +177,7 @@ class Group:
 
 
 class Batcher:
-    """The queue in front of the model.
+    """The queue in front of the model, and of the one that takes its place.
 
     Attributes:
         turns: client -> its tickets in the queue, in the order of their turns.
@@ -174,17 +186,16 @@ class Batcher:
 
     def __init__(
         self,
-        model: QueuedModel,
         together: int = TOGETHER,
         waiting: int = WAITING,
-        answered: Callable[[int, float], None] = lambda jobs, seconds: None,
+        answered: Callable[[str, int, float], None] = lambda stage, jobs, seconds: None,
     ):
         """Make a queue, in which `waiting` jobs may wait, and at most `together` of them are done at once.
 
         Args:
-            answered: called after each call of the model that succeeded, with the number of jobs and its seconds.
+            answered: called after each successful call of a model, with its stage, the number of jobs and its seconds.
         """
-        self.model, self.together, self.most, self.answered = model, together, waiting, answered
+        self.together, self.most, self.answered = together, waiting, answered
         self.turns: dict[str, deque[Ticket]] = {}
         self.begun: dict[str, Group] = {}
         self.served: list[str] = []  # whose turn it was last
@@ -204,8 +215,8 @@ class Batcher:
         stuck = self.busy_since is not None and time.monotonic() - self.busy_since > STUCK_SECONDS
         return self.worker is not None and not self.worker.done() and not stuck
 
-    def ask(self, job: Job, client: str = "") -> Ticket:
-        """Queue a job; in a full queue, it takes the place of the newest job of the client with the most.
+    def ask(self, job: Job, model: QueuedModel, client: str = "", stage: str = SEARCH) -> Ticket:
+        """Queue a job for a model; in a full queue, it takes the place of the newest job of the client with the most.
 
         Raises:
             QueueFull: no client has more in it.
@@ -218,7 +229,7 @@ class Batcher:
             most.pop().fail(QueueFull())
         others = (len(queue) for other, queue in self.turns.items() if other != client)
         ahead = own + len(self.begun) + sum(min(size, own + 1) for size in others)
-        ticket = Ticket(job, client, job.kind(self.model), ahead)
+        ticket = Ticket(job, model, client, (model, stage, job.kind(model)), ahead, stage)
         self.turns.setdefault(client, deque()).append(ticket)
         self.came.set()
         return ticket
@@ -240,7 +251,7 @@ class Batcher:
     def _ended(self, worker: "asyncio.Task[None]") -> None:
         error = None if worker.cancelled() else worker.exception()
         if worker is self.worker:
-            logging.getLogger("uvicorn.error").error("The model's queue has ended; it is started again", exc_info=error)
+            LOG.error("The model's queue has ended; it is started again", exc_info=error)
             self.start()
 
     async def run(self, thread: WorkerThread) -> None:
@@ -297,7 +308,7 @@ class Batcher:
         begin = self.busy_since = time.monotonic()
         try:
             if group.work is None:
-                group.work = tickets[0].job.do(self.model, [ticket.job for ticket in tickets])
+                group.work = tickets[0].job.do(tickets[0].model, [ticket.job for ticket in tickets])
                 for ticket in tickets:
                     if not ticket.started.done():
                         ticket.started.set_result(len(tickets))
@@ -320,9 +331,10 @@ class Batcher:
             self.begun[tickets[0].client] = group
             return
         for ticket, result in zip(tickets, results, strict=True):
+            ticket.seconds = group.seconds
             if not ticket.result.done():
                 ticket.result.set_result(result)
-        self.answered(len(tickets), group.seconds)
+        self.answered(tickets[0].stage, len(tickets), group.seconds)
 
 
 def next_piece(work: Steps[Sequence[Any]], jobs: int) -> Sequence[Any] | None:

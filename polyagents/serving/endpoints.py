@@ -65,7 +65,7 @@ def add_endpoints(app: FastAPI, answering: Answering) -> None:
         asked = answering.chat(request, http)
         if "text/event-stream" in http.headers.get("accept", ""):
             return StreamingResponse(asked.events(), media_type="text/event-stream")
-        return await asked.response(http)
+        return await asked.response()
 
 
 def add_compatible_endpoints(app: FastAPI, answering: Answering) -> None:
@@ -93,6 +93,6 @@ def add_compatible_endpoints(app: FastAPI, answering: Answering) -> None:
         return await answering.decide(request, http)
 
     @app.get(MODELS, include_in_schema=False)
-    async def models() -> Models:
+    async def models(http: HttpRequest) -> Models:
         """List the one model of this server, in the shape of TypeSafe's API."""
-        return answering.models()
+        return answering.models(http.state.served)

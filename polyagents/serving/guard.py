@@ -9,7 +9,7 @@ import ipaddress
 import math
 import secrets
 from collections.abc import Mapping, Sequence
-from urllib.parse import parse_qs, urlsplit
+from urllib.parse import parse_qs, quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import cookie_parser
@@ -51,11 +51,19 @@ class Guard:
             this machine itself.
         per_minute: how many requests a client may send.
         open_to_all: paths of pages without secrets, for a proxy's probes, which send no token.
+        of_operator: paths for which a request must send the first token; without any token, nobody can.
     """
 
-    def __init__(self, app: ASGIApp, token: str | None, per_minute: int, open_to_all: Sequence[str] = ()):
+    def __init__(
+        self,
+        app: ASGIApp,
+        token: str | None,
+        per_minute: int,
+        open_to_all: Sequence[str] = (),
+        of_operator: Sequence[str] = (),
+    ):
         self.app, self.rate, self.refusals = app, Rate(per_minute), Rate(per_minute)
-        self.open_to_all = open_to_all
+        self.open_to_all, self.of_operator = open_to_all, of_operator
         self.key = secrets.token_bytes(32)
         lines = [line.strip() for line in (token or "").split("\n")]
         self.secrets = [self.digest(line.encode("utf-8")) for line in lines if line]
@@ -84,7 +92,9 @@ class Guard:
         """Let the application answer a request once its whole body has been read."""
         if scope["method"] == "POST":
             try:
-                receive = replay(await body(scope, receive), receive)
+                content = await body(scope, receive)
+                scope["state"]["body"] = content  # for logs
+                receive = replay(content, receive)
             except Refused as refusal:
                 await refusal.response(scope["path"])(scope, receive, send)
                 return
@@ -121,6 +131,8 @@ class Guard:
             )
         if len(self.secrets) > 1:
             client = f"token {tokens[0]}"
+        if scope["path"] in self.of_operator and 0 not in tokens:
+            raise Refused(403, "Only the server's first token may do this; without tokens, send it SIGHUP.")
         scope.setdefault("state", {})["client"] = client
         count_use(self.rate, client)
         return self.secrets[tokens[0]] if tokens and by_link else None
@@ -216,6 +228,11 @@ def check_sender(scope: Scope) -> None:
 def content_type(headers: Headers) -> str:
     """Return the type of a request's body, without its parameters."""
     return headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
+def header_value(text: str) -> str:
+    """Return a text as a header can have it: what is not printable ASCII is percent-encoded."""
+    return quote(text, safe="".join(map(chr, range(0x21, 0x7F))).replace("%", ""))
 
 
 def adding_headers(send: Send, headers: Mapping[str, str]) -> Send:

@@ -33,8 +33,12 @@ def address(opened: socket.socket) -> str:
     return f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
 
 
-def server_of(app: "ASGIApp") -> "uvicorn.Server":
-    """Make the web server around an application."""
+def server_of(app: "ASGIApp", own_logs: bool = True) -> "uvicorn.Server":
+    """Make the web server around an application.
+
+    Args:
+        own_logs: whether uvicorn decides how its logs are written; otherwise the caller has.
+    """
     import uvicorn  # imported here, so that a wrong --port is reported before the web libraries are loaded
 
     from polyagents.serving.limits import CONNECTIONS
@@ -45,6 +49,7 @@ def server_of(app: "ASGIApp") -> "uvicorn.Server":
             app,
             http=PatientProtocol,
             log_level="warning",
+            log_config=uvicorn.config.LOGGING_CONFIG if own_logs else None,
             access_log=False,  # addresses may hold the token
             proxy_headers=False,  # else a client could say that it is another one
             server_header=False,

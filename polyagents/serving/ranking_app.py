@@ -17,10 +17,12 @@ from polyagents.index.engines.engine import EngineError
 from polyagents.serving.answering import Answering, failure
 from polyagents.serving.batching import Batcher, QueueFull
 from polyagents.serving.endpoints import EXAMPLES, add_compatible_endpoints, add_endpoints
+from polyagents.serving.generations import Generations, Held
 from polyagents.serving.guard import Guard, Refused
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, TEXTS_PER_MINUTE, TOGETHER, WAITING
-from polyagents.serving.observing import HEALTH, READY, Counted, Figures, add_probes
+from polyagents.serving.observing import HEALTH, READY, Figures, Observed, add_probes
 from polyagents.serving.problems import EMBEDDINGS, RERANK_V1, RERANK_V2, SYSTEM_ONE, Unanswerable, problem, shaped
+from polyagents.serving.reloading import RELOAD, Reloader, add_reload
 from polyagents.serving.sentences import sentence_of
 from polyagents.serving.served import Served
 from polyagents.text.tokenizer import UnencodableText
@@ -38,6 +40,7 @@ def create_app(
     together: int = TOGETHER,
     waiting: int = WAITING,
     texts_per_minute: int = TEXTS_PER_MINUTE,
+    reloader: Reloader | None = None,
 ) -> ASGIApp:
     """Make an ASGI application that serves one model.
 
@@ -48,49 +51,56 @@ def create_app(
         together: how many requests are ranked at once, at most.
         waiting: how many requests may wait for the model.
         texts_per_minute: how many texts the model reads for one client.
+        reloader: replaces `served`, which was loaded from its sources, when these change; None serves it to the end.
     """
-    figures = Figures(lambda: batcher.waiting)
-    batcher = Batcher(served, together, waiting, figures.answered)
+    generations = Generations(served)
+    figures = Figures(lambda: batcher.waiting, generations, reloader)
+    batcher = Batcher(together, waiting, figures.answered)
 
     @contextlib.asynccontextmanager
     async def lifespan(_: FastAPI) -> AsyncIterator[None]:
         batcher.start()
-        try:
+        async with contextlib.AsyncExitStack() as running:
+            running.callback(batcher.stop)
+            if reloader is not None:
+                await running.enter_async_context(reloader.running(generations))
             yield
-        finally:
-            batcher.stop()
 
     app = FastAPI(
         title=f"polyagents: {served.model}",
-        description=f"A {served.kind} and its {served.size:,} candidates ({served.source}).",
+        description="The best of many candidates for a context.",
         version="1",
         lifespan=lifespan,
         docs_url=None,  # FastAPI's pages load scripts from elsewhere
         redoc_url=None,
     )
     add_error_handlers(app)
-    add_pages(app, served)
-    answering = Answering(served, batcher, texts_per_minute)
-    app.state.answering = answering
+    add_pages(app)
+    answering = Answering(batcher, texts_per_minute)
+    app.state.answering, app.state.reloader = answering, reloader
     add_endpoints(app, answering)
     add_compatible_endpoints(app, answering)
-    add_probes(app, figures, served.check, lambda: batcher.answers)
+    add_probes(app, figures, lambda: batcher.answers)
+    if reloader is not None:
+        add_reload(app, reloader)
     app.mount("/static", StaticFiles(directory=HERE / "static"))
-    return Counted(Guard(app, token, per_minute, open_to_all=(HEALTH, READY)), figures)
+    guard = Guard(Held(app, generations), token, per_minute, open_to_all=(HEALTH, READY), of_operator=(RELOAD,))
+    return Observed(guard, figures)
 
 
-def add_pages(app: FastAPI, served: Served) -> None:
+def add_pages(app: FastAPI) -> None:
     """Add the chat and the description of the endpoints; neither page loads anything from elsewhere."""
-    chat = PAGES.get_template("chat.html").render(served=served, size=served.size)
+    chat = PAGES.get_template("chat.html")
 
     @app.get("/", include_in_schema=False)
-    async def page() -> HTMLResponse:
-        return HTMLResponse(chat)
+    async def page(request: HttpRequest) -> HTMLResponse:
+        served = request.state.served
+        return HTMLResponse(chat.render(served=served, size=served.size))
 
     @app.get("/docs", include_in_schema=False)
     async def docs(request: HttpRequest) -> HTMLResponse:
-        address = str(request.base_url).rstrip("/")
-        shown = {"api": app.openapi(), "address": address, "examples": EXAMPLES, "error_of": shaped}
+        address, served = str(request.base_url).rstrip("/"), request.state.served
+        shown = {"api": app.openapi(), "address": address, "examples": EXAMPLES, "error_of": shaped, "served": served}
         return HTMLResponse(PAGES.get_template("docs.html").render(shown))
 
 

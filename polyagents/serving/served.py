@@ -15,17 +15,21 @@ import torch
 from polyagents.console import say
 from polyagents.decisions.calibration import misfit
 from polyagents.decisions.score_map import ScoreMap
+from polyagents.decisions.scoring import SHORTLIST
+from polyagents.errors import InputError
+from polyagents.files.hashing import fingerprint
 from polyagents.index.in_memory import ListedCandidates, as_index
-from polyagents.index.interface import Index
+from polyagents.index.interface import DIGITS, Index
 from polyagents.index.texts import read_candidates
 from polyagents.models.bi import BiEncoder
 from polyagents.models.encoder import CHUNK_TOKENS
+from polyagents.pipeline import RERANK_TOP
 from polyagents.ranker import Match, Ranker, matches_of
 from polyagents.ranking.option_texts import OptionTexts
-from polyagents.ranking.pieces import Steps, pieces
+from polyagents.ranking.pieces import Steps, finished, pieces
 from polyagents.ranking.task_candidates import task_candidates_file
 from polyagents.ranking.two_tower_model import two_towers
-from polyagents.serving.batching import ContextMatches, Encoding
+from polyagents.serving.batching import ContextMatches, Encoding, RankingResult
 from polyagents.serving.limits import PIECE_CHUNKS
 from polyagents.serving.problems import RERANK_V2, Unanswerable
 from polyagents.zoo.resolve import zoo_file
@@ -33,15 +37,17 @@ from polyagents.zoo.resolve import zoo_file
 SHORT = 256  # characters, some 60 tokens: up to there a call costs more than the padding
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Served:
-    """A model and its candidates.
+    """A model and its candidates: one generation of what a server serves, which is replaced as a whole.
 
     Attributes:
         candidates: encoded as far as possible in advance.
         model: the name of the model, which clients see: the model file's without its folder.
         source: the name of the candidates file or index folder, likewise, or the name in an engine.
         hand_over: the probability below which a person should reply.
+        second: a model that orders the best `rerank_top` candidates anew; None for none. Its own candidates are none.
+        stamps: of the files that it was loaded from, before they were read (sources.py); None for one in memory.
     """
 
     ranker: Ranker
@@ -49,6 +55,9 @@ class Served:
     model: str
     source: str
     hand_over: float = 0.0
+    second: "Served | None" = None
+    rerank_top: int = RERANK_TOP
+    stamps: Mapping[str, Any] | None = None
 
     @classmethod
     def load(
@@ -58,6 +67,8 @@ class Served:
         index_dir: str | None = None,
         index_url: str | None = None,
         backend: str = "torch",
+        rerank: str | None = None,
+        rerank_top: int = RERANK_TOP,
     ) -> "Served":
         """Load a model and encode its candidates; without any source, all labels of its task, as `interactive`.
 
@@ -66,24 +77,70 @@ class Served:
             index_dir: a folder that `build_index` has written.
             index_url: an engine and the name of its candidates.
             backend: the runtime of the encoders: torch, onnx or openvino.
+            rerank: the file of a second model, which orders the best `rerank_top` candidates anew.
 
         Raises:
             InputError: something of it cannot be read, or there are no candidates.
         """
-        ranker = Ranker.load(model_file, backend=backend)
+        ranker, second = Ranker.load(model_file, backend=backend), None
+        if rerank:
+            other = Ranker.load(rerank, backend=backend)
+            second = cls(other, ListedCandidates([], other.model), public_name(rerank), "")
+        index: Index
         if index_url:
-            made = ranker.open_engine(index_url)
-            return cls(ranker, made, public_name(model_file), made.engine.name)
-        if index_dir:
-            return cls(ranker, ranker.open_index(index_dir), public_name(model_file), public_name(index_dir))
-        file = candidates_file or task_candidates_file(zoo_file(model_file), ranker.model.saved)
-        prepared = as_index(ranker.prepare(read_candidates(file)), ranker.model)
-        return cls(ranker, prepared, public_name(model_file), public_name(file))
+            made = index = ranker.open_engine(index_url)
+            source = made.engine.name
+        elif index_dir:
+            index, source = ranker.open_index(index_dir), public_name(index_dir)
+        else:
+            file = candidates_file or task_candidates_file(zoo_file(model_file), ranker.model.saved)
+            index, source = as_index(ranker.prepare(read_candidates(file)), ranker.model), public_name(file)
+        return cls(ranker, index, public_name(model_file), source, second=second, rerank_top=rerank_top)
 
     @functools.cached_property
     def size(self) -> int:
         """Return the number of candidates when this was first asked: an engine of billions takes a while to count."""
         return len(self.candidates)
+
+    @functools.cached_property
+    def trace(self) -> dict[str, str]:
+        """What answers, by names for headers, probes, metrics and logs; equal on all servers that answer alike."""
+        known = self.ranker.calibration if self.score_map[1] else None
+        return {
+            "model": self.model,
+            "fingerprint": self.digest,
+            "index": self.source,
+            "generation": self.candidates.generation,
+            "calibration": "none" if known is None else fingerprint([repr(known.map)])[:DIGITS],
+        } | ({} if self.second is None else {"reranker": f"{self.second.model}-{self.second.digest}-{self.rerank_top}"})
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """The first digits of a digest of the model's weights and settings."""
+        return str(self.ranker.identity)[:DIGITS]
+
+    def try_out(self) -> None:
+        """Rank once, which also reads the vectors from the disk, so that no request waits for these.
+
+        Raises:
+            InputError: the model or its candidates give no numbers, or something of it is damaged.
+        """
+        _, _ = self.trace, self.size
+        ((matches, _),) = finished(self.rank(["hi"], None, SHORTLIST))
+        scores = [match.score for match in matches]
+        if self.second is not None and matches:
+            listed = tuple(match.text for match in matches[: self.rerank_top])
+            ((matches, _),) = finished(self.second.rank(["hi"], listed, SHORTLIST))
+            scores += [match.score for match in matches]
+        if not np.isfinite(scores).all():
+            raise InputError(f"{self.model} gives scores that are not numbers for candidates of {self.source}.")
+
+    def close(self) -> None:
+        """Release the candidates' files, memory or connection, and the model; neither can be used afterwards."""
+        self.candidates.close()
+        if self.second is not None:
+            self.second.close()
+        vars(self.ranker.model).clear()  # it is in a circle with its cache, which only the garbage collector would find
 
     @property
     def kind(self) -> str:
@@ -99,19 +156,25 @@ class Served:
         ranker = self.ranker
         known = ranker.calibration
         if known is not None:
-            problem = misfit(known, ranker.identity, None, 0)
+            second = None if self.second is None else self.second.ranker.identity
+            problem = misfit(known, ranker.identity, second, self.rerank_top)
             if problem is None:
                 return known.map, True
             say(problem)
-        return ScoreMap(1 / ranker.model.module.logit_scale), False
+        last = None if self.second is None else 1 / self.second.ranker.model.module.logit_scale
+        return ScoreMap(1 / ranker.model.module.logit_scale, last), False
 
-    def certainty(self, matches: Sequence[Match], reply: str) -> dict[str, Any]:
+    def certainty(self, ranked: RankingResult, reply: str) -> dict[str, Any]:
         """Return the probability of a reply among matches, None without a calibration, and whether a person should."""
         used, calibrated = self.score_map
         if not calibrated:
             return {"probability": None, "hand_over": False}
-        names, scores = scores_by_text(matches)
-        probabilities, none = used.probabilities_of(scores)
+        names, scores = scores_by_text(ranked.shortlist or ranked.matches)
+        last = None
+        if ranked.shortlist is not None:
+            again = dict(zip(*scores_by_text(ranked.matches), strict=True))
+            last = np.array([again.get(name, -np.inf) for name in names])
+        probabilities, none = used.probabilities_of(scores, last)
         probability = float(probabilities[names.index(reply)])
         return {"probability": probability, "hand_over": probability < max(self.hand_over, none)}
 
@@ -122,10 +185,10 @@ class Served:
         changed = os.path.getmtime(file) if file is not None and os.path.exists(file) else time.time()
         return datetime.date.fromtimestamp(changed).isoformat()
 
-    def option_scores(self, options: OptionTexts, scores: Mapping[str, float]) -> tuple[list[str], np.ndarray]:
-        """Return the names of options and their scores [O] from those of all texts."""
+    def option_scores(self, options: OptionTexts, scores: Mapping[str, float]) -> np.ndarray:
+        """Return the scores [O] of options from those of all texts."""
         of_texts = torch.tensor([[scores[text] for text in options.texts]], dtype=torch.float64)
-        return options.names, options.scores(of_texts, self.ranker.model.module.logit_scale)[0].numpy()
+        return options.scores(of_texts, self.ranker.model.module.logit_scale)[0].numpy()
 
     def count_tokens(self, context: str, texts: Sequence[str]) -> int:
         """Count the tokens that the model reads of a context and of candidates."""

@@ -6,7 +6,7 @@ import numpy as np
 
 from polyagents import Match
 from polyagents.decisions.score_map import ScoreMap
-from polyagents.serving.batching import Encoding
+from polyagents.serving.batching import Batcher, Encoding
 from polyagents.serving.served import Served
 
 WIDTH = 2
@@ -18,6 +18,8 @@ class Stand:
     """In place of a `Served`: a model that is a function, and reads so many candidates in one piece."""
 
     kind, candidates, size, reads, document_tokens = "bi-encoder", REPLIES, len(REPLIES), 1, 72
+    generation, stamps, is_closed = "1", None, False
+    second, rerank_top = None, 50
     score_map, hand_over, date = (ScoreMap(1.0), False), 0.0, "2026-01-01"
     certainty, option_scores = Served.certainty, Served.option_scores
     ranker = SimpleNamespace(model=SimpleNamespace(module=SimpleNamespace(logit_scale=1.0)))
@@ -46,6 +48,24 @@ class Stand:
 
     def check(self):
         pass
+
+    def close(self):
+        self.is_closed = True
+
+    @property
+    def trace(self):
+        return {"model": self.model, "fingerprint": "f", "index": self.source, "generation": self.generation}
+
+
+class Queue(Batcher):
+    """The queue of one model."""
+
+    def __init__(self, model, **limits):
+        super().__init__(**limits)
+        self.model = model
+
+    def ask(self, job, client=""):
+        return super().ask(job, self.model, client)
 
 
 def echo(contexts, candidates, top_k):

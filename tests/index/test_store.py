@@ -184,6 +184,35 @@ def test_a_true_store_is_not_written_again(file, folder):
     assert {name: same(stat) for name, stat in before.items()} == {name: same(stat) for name, stat in after.items()}
 
 
+def test_every_change_is_a_generation_and_copies_share_theirs(file, folder, tmp_path):
+    store = CandidateStore.build(file, folder, maker())
+    seen = [store.generation]
+    for change in (
+        lambda store: store.append(ListedTexts(["new"]), encode),
+        lambda store: store.append(ListedTexts(["new"]), encode),  # nothing to do
+        lambda store: store.delete([0]),
+        lambda store: store.delete([1]),
+        lambda store: CandidateStore.open(folder, "model"),
+    ):
+        store = change(store)
+        seen.append(store.generation)
+    numbers, digests = zip(*(one.split("-") for one in seen), strict=True)
+    assert numbers == ("1", "2", "2", "3", "4", "4")
+    assert [digests.index(one) for one in digests] == [0, 1, 1, 3, 4, 4]
+    shutil.copytree(folder, tmp_path / "copy")
+    assert CandidateStore.open(str(tmp_path / "copy"), "model").generation == seen[-1]
+
+
+def test_a_manifest_without_a_generation_opens_and_the_next_one_counts(file, folder):
+    CandidateStore.build(file, folder, maker())
+    path = Path(folder) / manifest.MANIFEST
+    fields = json.loads(path.read_text())
+    del fields["generation"]
+    path.write_text(json.dumps(fields))
+    store = CandidateStore.open(folder, "model")
+    assert store.generation.startswith("0-") and store.delete([0]).generation.startswith("1-")
+
+
 def hostile_manifests():
     """What a manifest must not say, as changes of one of three shards, four, four and three candidates."""
     yield "another folder", {"shards": lambda held: [["../x.safetensors", 4], *held[1:]]}
@@ -204,6 +233,7 @@ def hostile_manifests():
     yield "a type that is a list", {"stored_as": lambda held: ["bf16"]}
     yield "no model", {"model": None}
     yield "a model that is a number", {"model": lambda held: 7}
+    yield "a generation in words", {"generation": lambda held: "1"}
     yield "another version", {"format": lambda held: "polyagents-candidates-2"}
     yield "something else", {"more": lambda held: 1}
 

@@ -7,14 +7,14 @@ import itertools
 import random
 
 import pytest
-from stand import HERE, Stand, echo
+from stand import HERE, Queue, Stand, echo
 from starlette.testclient import TestClient
 
 from polyagents.commands.serve import TOKENS, token_of
 from polyagents.errors import InputError
 from polyagents.ranking.pieces import finished, pieces
 from polyagents.serving import guard, observing
-from polyagents.serving.batching import Batcher, QueueFull, RankingJob
+from polyagents.serving.batching import QueueFull, RankingJob
 from polyagents.serving.http_server import server_of
 from polyagents.serving.limits import Rate
 from polyagents.serving.observing import Readiness
@@ -106,7 +106,7 @@ def test_what_a_client_uses_comes_back_evenly(per_minute, most):
 
 def test_default_rates():
     app = create_app(Stand(echo))
-    texts = app.app.app.state.answering.rate
+    texts = app.app.app.app.state.answering.rate
     for rate, amounts in ((app.app.rate, [1] * 600), (app.app.refusals, [1] * 600), (texts, [1_000] * 60)):
         rate.clock = lambda: 0.0
         assert not any(rate.wait("a", amount) for amount in amounts)
@@ -136,7 +136,7 @@ def test_a_file_of_tokens_has_so_many_characters(tmp_path):
 
 def test_256_requests_wait_and_32_are_ranked_together():
     async def ask():
-        batcher = Batcher(Stand(echo))
+        batcher = Queue(Stand(echo))
         tickets = [batcher.ask(RankingJob("a", None, 1)) for _ in range(256)]
         with pytest.raises(QueueFull):
             batcher.ask(RankingJob("a", None, 1))
@@ -152,7 +152,7 @@ def test_256_requests_wait_and_32_are_ranked_together():
 @pytest.mark.parametrize(("seconds", "answers"), [(0, True), (299, True), (301, False)])
 def test_a_call_is_stuck_after_five_minutes(seconds, answers, monkeypatch):
     async def ask():
-        batcher = Batcher(Stand(echo))
+        batcher = Queue(Stand(echo))
         batcher.start()
         monkeypatch.setattr("polyagents.serving.batching.time.monotonic", lambda: 1_000.0 + seconds)
         batcher.busy_since = 1_000.0
@@ -212,10 +212,10 @@ def test_a_check_is_for_a_second(monkeypatch):
     monkeypatch.setattr(observing.time, "monotonic", lambda: now[0])
 
     async def ask():
-        readiness = Readiness(lambda: checked.append(now[0]))
+        readiness = Readiness()
         for moment in (1_000.0, 1_000.95, 1_001.0, 1_001.95, 1_002.05):
             now[0] = moment
-            assert await readiness.asked()
+            assert await readiness.asked(lambda: checked.append(now[0]))
 
     asyncio.run(ask())
     assert checked == [1_000.0, 1_001.0, 1_002.05]

@@ -27,7 +27,7 @@ def figures(client, **headers):
 
 def test_probes_need_no_token_and_tell_nothing_while_figures_do():
     with TestClient(create_app(Stand(echo), "a-secret"), "http://proxy.example") as client:
-        assert client.get("/healthz").json() == {"status": "ok"}
+        assert client.get("/healthz").json()["status"] == "ok"
         assert client.get("/readyz").json() == {"status": "ready"}
         assert client.get("/metrics").status_code == client.get("/").status_code == 401
         assert client.post("/readyz", json={}).status_code == 401
@@ -44,12 +44,11 @@ def test_probes_are_not_counted_among_a_clients_requests():
 
 def test_a_server_whose_candidates_are_away_is_not_ready_but_healthy(monkeypatch, caplog):
     monkeypatch.setattr(observing, "STALE", 0)
-    stand = Stand(echo)
-    with TestClient(create_app(stand), HERE) as client:
+    with TestClient(create_app(Stand(echo)), HERE) as client:
         for error in (InputError("Milvus at 10.0.0.1 is away."), RuntimeError("password=x")):
-            stand.check = raising(error)
-            app = create_app(stand)
-            with TestClient(app, HERE) as other:
+            away = Stand(echo)
+            away.check = raising(error)
+            with TestClient(create_app(away), HERE) as other:
                 answer = other.get("/readyz")
                 assert answer.status_code == 503
                 assert answer.json() == {"error": "The candidates cannot be searched; the server's log says why."}
@@ -90,8 +89,9 @@ def test_answers_are_counted_by_path_and_status_and_strangers_paths_together():
         (("path", "other"), ("status", "404")): 3,
     }
     assert seen["polyagents_request_seconds_count", ("path", "/rank")] == 4
-    assert seen[("polyagents_batch_size_count",)] == 3 and seen[("polyagents_batch_size_sum",)] == 3
-    assert seen[("polyagents_batch_seconds_count",)] == 3 and seen[("polyagents_waiting",)] == 0
+    stage = ("stage", "search")
+    assert seen["polyagents_batch_size_count", stage] == 3 and seen["polyagents_batch_size_sum", stage] == 3
+    assert seen["polyagents_batch_seconds_count", stage] == 3 and seen[("polyagents_waiting",)] == 0
 
 
 @pytest.mark.parametrize("path", ["/healthz", "/readyz", "/metrics"])

@@ -6,13 +6,13 @@ import threading
 import time
 
 import pytest
-from stand import HERE, Stand, echo
+from stand import HERE, Queue, Stand, echo
 from starlette.testclient import TestClient
 from tokenizers import Regex
 from tokenizers.normalizers import Replace, Sequence
 
 from polyagents import Match
-from polyagents.serving.batching import Batcher, QueueFull, RankingJob
+from polyagents.serving.batching import QueueFull, RankingJob
 from polyagents.serving.guard import Guard
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served
@@ -57,7 +57,7 @@ def queued(model, ask, **limits):
     """What a coroutine returns that asks a queue which has begun."""
 
     async def run():
-        batcher = Batcher(model, **limits)
+        batcher = Queue(model, **limits)
         batcher.start()
         try:
             return await asyncio.wait_for(ask(batcher), 30)
@@ -125,7 +125,7 @@ def test_a_wrong_number_of_results_is_an_error(many):
 
 @pytest.mark.parametrize("how", ["cancelled", "an error of what counts"])
 def test_a_worker_that_ends_is_started_again(how):
-    def counts(jobs, seconds):
+    def counts(stage, jobs, seconds):
         if how != "cancelled":
             raise Panic
 
@@ -375,7 +375,7 @@ def test_a_client_has_so_many_texts_a_minute(path, body, texts):
     stand = Stand(echo)
     stand.reads = 7  # texts for a request without candidates
     app = create_app(stand, texts_per_minute=2 * texts)
-    rate = app.app.app.state.answering.rate
+    rate = app.app.app.app.state.answering.rate
     rate.clock = lambda: 0.0
     with TestClient(app, HERE) as client:
         answers = [client.post(path, json=body) for _ in range(3)]

@@ -11,7 +11,7 @@ from pathlib import Path
 import httpx2
 import pytest
 import torch
-from stand import HERE, REPLIES, Stand, echo
+from stand import HERE, REPLIES, Queue, Stand, echo
 from starlette.exceptions import HTTPException
 from starlette.testclient import TestClient
 from web import raw, running
@@ -23,7 +23,7 @@ from polyagents.human_eval.web.shared_pages import with_headers
 from polyagents.human_eval.web.texts import read_texts
 from polyagents.index.engines.engine import EngineError
 from polyagents.serving import answering, limits, ranking_app
-from polyagents.serving.batching import Batcher, EncodingJob, QueueFull, RankingJob
+from polyagents.serving.batching import EncodingJob, QueueFull, RankingJob
 from polyagents.serving.guard import Guard
 from polyagents.serving.limits import Rate
 from polyagents.serving.ranking_app import create_app
@@ -153,7 +153,7 @@ def answers(model, questions, **limits):
     """Answers (or errors) to questions that all wait when the model begins."""
 
     async def ask():
-        batcher = Batcher(model, **limits)
+        batcher = Queue(model, **limits)
         tickets = [batcher.ask(question) for question in questions]
         batcher.start()
         result = await asyncio.gather(*(ticket.result for ticket in tickets), return_exceptions=True)
@@ -244,7 +244,7 @@ def test_what_nobody_waits_for_is_not_ranked():
         return echo(contexts, candidates, top_k)
 
     async def ask():
-        batcher = Batcher(Stand(rank))
+        batcher = Queue(Stand(rank))
         gone, there = batcher.ask(RankingJob("gone", None, 1)), batcher.ask(RankingJob("there", None, 1))
         gone.result.cancel()
         batcher.start()
@@ -257,7 +257,7 @@ def test_what_nobody_waits_for_is_not_ranked():
 
 def test_a_full_queue_is_an_exception():
     async def ask():
-        batcher = Batcher(Stand(echo), waiting=1)
+        batcher = Queue(Stand(echo), waiting=1)
         batcher.ask(RankingJob("a", None, 1))
         with pytest.raises(QueueFull):
             batcher.ask(RankingJob("b", None, 1))
@@ -687,4 +687,7 @@ def test_the_command_serves_until_ctrl_c(trained, replies):
             process.send_signal(signal.SIGINT)
         rest = process.stderr.read()
     assert answer.json()["candidates"]["size"] == 6
-    assert process.returncode == 0 and rest.splitlines() == ["Ended."]
+    (request, ended) = rest.splitlines()
+    assert " info request method=POST path=/rank status=200 ms=" in request and "=hi" not in request
+    assert f"request_id={answer.headers['x-request-id']}" in request
+    assert process.returncode == 0 and ended == "Ended."

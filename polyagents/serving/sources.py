@@ -1,0 +1,125 @@
+"""The sources of a server: files, or an engine, that it loads a model and candidates from, and whether they changed.
+
+A file is not read to see whether it has changed: another size, time of change or number of its inode says so, also if a
+link leads to another file now.
+"""
+
+import glob
+import os
+import stat
+from dataclasses import dataclass, replace
+from typing import Any
+
+from polyagents.backends.exported_backbone import TORCH
+from polyagents.errors import InputError
+from polyagents.index.engines.candidates import EngineCandidates
+from polyagents.index.faiss_index import DESCRIPTION
+from polyagents.index.manifest import MANIFEST
+from polyagents.pipeline import RERANK_TOP
+from polyagents.serving.served import Served
+from polyagents.zoo.resolve import zoo_file
+
+PARTS = ("", ".opt", ".dict", ".calibration.json")  # of a model file
+
+
+@dataclass(frozen=True)
+class Sources:
+    """What `serve` was told to serve: a model, and candidates as `Served.load` takes them.
+
+    Attributes:
+        hand_over: the probability below which a person should reply.
+        rerank: the file of a second model, for the best `rerank_top` candidates.
+    """
+
+    model_file: str
+    candidates_file: str | None = None
+    index_dir: str | None = None
+    index_url: str | None = None
+    backend: str = TORCH
+    hand_over: float = 0.0
+    rerank: str | None = None
+    rerank_top: int = RERANK_TOP
+
+    def load(self) -> Served:
+        """Load a generation: model, candidates and calibration.
+
+        Raises:
+            InputError: something of it cannot be read, or does not fit the rest.
+        """
+        stamps = self.stamps()
+        served = Served.load(
+            self.model_file,
+            self.candidates_file,
+            self.index_dir,
+            self.index_url,
+            self.backend,
+            self.rerank,
+            self.rerank_top,
+        )
+        if self.hand_over and not served.score_map[1]:
+            raise InputError(
+                f"--hand-over needs probabilities, and {served.model} has no calibration: run polyagents calibrate."
+            )
+        return replace(served, hand_over=self.hand_over, stamps=stamps | alias_of(served))
+
+    def load_after(self, old: Served) -> Served:
+        """Load the generation that should take the place of another one, and try it out.
+
+        Raises:
+            InputError: it cannot be served, it is worse than the old one, or its files changed while they were read.
+        """
+        found = self.load()
+        try:
+            found.try_out()
+            if old.candidates.is_approximate and not found.candidates.is_approximate:
+                raise InputError(
+                    f"{self.index_dir} has no approximate index for its present candidates, and an exact search would "
+                    f"take longer; run polyagents index build with --index-type, or restart the server."
+                )
+            if self.stamps() | alias_of(found) != found.stamps:
+                raise InputError("The files of the model or its candidates changed while they were read.")
+        except BaseException:
+            found.close()
+            raise
+        return found
+
+    def stamps(self) -> dict[str, Any]:
+        """Return the state of each file that `load` reads; what is missing is left out."""
+        model = zoo_file(self.model_file)
+        paths = self.paths_of(model)
+        if self.rerank:
+            paths += self.paths_of(zoo_file(self.rerank))
+        if self.index_dir:
+            paths += [os.path.join(self.index_dir, name) for name in (MANIFEST, DESCRIPTION)]
+        elif self.candidates_file:
+            paths.append(self.candidates_file)
+        elif not self.index_url:
+            paths += glob.glob(f"{glob.escape(model)}.cands-*.cands")  # of its task, as task_candidates_path names it
+        return {path: stamp for path in paths if (stamp := stamp_of(path)) is not None}
+
+    def paths_of(self, model: str) -> list[str]:
+        """Return the files of a model, file or folder, and of its export."""
+        folder = glob.glob(os.path.join(glob.escape(model), "*"))
+        export = glob.glob(os.path.join(glob.escape(f"{model}.{self.backend}"), "*.json"))
+        return [*(f"{model}{part}" for part in PARTS), *folder, *export]
+
+
+def stamp_of(path: str) -> tuple[int, int, int] | None:
+    """Return size, time of change and number of a file, or of the one that a link leads to; None if there is none."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return (found.st_size, found.st_mtime_ns, found.st_ino) if stat.S_ISREG(found.st_mode) else None
+
+
+def alias_of(served: Served) -> dict[str, Any]:
+    """Return which model's collection the name in an engine refers to now; nothing without an engine.
+
+    Raises:
+        EngineError: it does not answer.
+    """
+    candidates = served.candidates
+    if not isinstance(candidates, EngineCandidates):
+        return {}
+    return {"alias": [version.model for version in candidates.engine.versions() if version.is_current]}
