@@ -142,7 +142,7 @@ DOCS = [
     "furo>=2025.12.19",
 ]
 
-# Everything, and the tools: what `make install` takes.
+# Everything, and the tools: what `make test` takes.
 DEV = [
     *PARLAI,
     *HUMAN_EVAL,

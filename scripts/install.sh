@@ -1,6 +1,6 @@
 #!/bin/sh
-# Sets up .venv for `make`. By hand it is: make a virtual environment, then
-#   pip install -c constraints.txt -e '.[dev]' && pip install --no-deps parlai==1.7.2
+# Sets up .venv for `make`, with the extras that are given. By hand it is: make a virtual environment, then
+#   pip install -c constraints.txt -e '.[EXTRAS]' && pip install --no-deps parlai==1.7.2
 # The rest of this script finds a Python, shows progress, and turns a failure into a sentence that says what to do.
 set -eu
 cd "$(dirname "$0")/.."
@@ -71,8 +71,8 @@ fi
 
 echo "[2/4] Installing PyTorch (by far the largest download: minutes, and up to 6 GB on disk where it comes with CUDA)"
 pip_install -c constraints.txt torch
-echo "[3/4] Installing polyagents and the other libraries"
-pip_install -c constraints.txt -e '.[dev]'
+echo "[3/4] Installing polyagents and the other libraries ($1)"
+pip_install -c constraints.txt -e ".[$1]"
 .venv/bin/python scripts/link_tree.py
 echo "[4/4] Installing ParlAI"
 pip_install --no-deps parlai==1.7.2
