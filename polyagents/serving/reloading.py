@@ -102,12 +102,12 @@ class Reloader:
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             try:
-                with self.generations.held() as served:
+                with self.generations.held():
                     seen = await self._thread.do(self.stamps)
             except Exception:  # an engine is away, which /readyz says
                 continue
             was_tried = seen == self.refused and time.monotonic() - self._tried < RETRY_SECONDS
-            if seen == served.stamps:
+            if seen == self.generations.current.stamps:  # which may have come during the look
                 self.refused, self._said = None, ""
             elif seen == before and not was_tried and not self.is_loading:
                 await self.reload()

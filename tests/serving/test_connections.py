@@ -148,9 +148,9 @@ def test_sixteen_requests_may_come_before_the_answers(many, answered):
 
         def read(answers):
             said = b""
-            while said.count(b'{"status":"ok"}') < answers:
+            while said.count(b'"status":"ok"') < answers:
                 said += opened.recv(65_536)
-            return said.count(b'{"status":"ok"}') == answers
+            return said.count(b'"status":"ok"') == answers
 
         assert read(answered)
         if many > answered:
