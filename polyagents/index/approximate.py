@@ -21,6 +21,8 @@ from polyagents.surroundings import undisturbed
 if TYPE_CHECKING:
     from polyagents.index.store import CandidateStore
 
+# The share of candidates that a filter leaves below which an exact search is faster.
+LISTED = 0.2
 NEAR = 0.1  # times their mean length: context vectors that are this close share one search
 
 
@@ -63,37 +65,47 @@ class Shortlist(Protocol):
 
 
 class StoreNeighbours:
-    """A candidate store with its shortlist, as a `NeighbourSource`."""
+    """A candidate store with its shortlist, as a `NeighbourSource`; `allowed` [C] tells what may be found."""
 
-    def __init__(self, shortlist: Shortlist, store: "CandidateStore"):
-        self.shortlist, self.store = shortlist, store
+    def __init__(self, shortlist: Shortlist, store: "CandidateStore", allowed: np.ndarray | None = None):
+        self.shortlist, self.store, self.allowed = shortlist, store, allowed
+        self.share = 1.0 if allowed is None else float(allowed.mean())
 
     def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
         """Find the candidates nearest to vectors [q, D], in lists long enough for the best k candidates."""
-        count = min(max(self.shortlist.length, 2 * k), self.store.slots)
+        count = min(int(max(self.shortlist.length, 2 * k) / self.share), self.store.slots)
         products, lists = self.shortlist.nearest(vectors, count)
         members = np.unique(lists[lists >= 0])
-        alive = ~np.isin(members, self.store.deleted)
+        alive = ~np.isin(members, self.store.deleted) if self.allowed is None else self.allowed[members]
         return Neighbours(products, lists, members, self.store.rows(members), alive, len(members) == self.store.slots)
 
 
 @undisturbed()
 def search_shortlist(
-    query: Query, shortlist: Shortlist, store: "CandidateStore", k: int
+    query: Query, shortlist: Shortlist, store: "CandidateStore", k: int, allowed: np.ndarray | None = None
 ) -> tuple[TopCandidates, list[bool]]:
     """Find the k best candidates of every context among those that a shortlist of the store's vectors finds.
+
+    A filter lengthens the lists, so that as many are left of them as without it; what would take longer than an exact
+    search is searched exactly, as is a context for which the stop rule does not hold.
+
+    Args:
+        allowed: [C], False for a candidate that must not be found, deleted or not; None if all others may be.
 
     Returns:
         The candidates, and for each context whether the stop rule held: longer lists would not change it.
     """
-    k = min(k, len(store))
-    source = StoreNeighbours(shortlist, store)
+    if allowed is not None and allowed.mean() < LISTED:
+        return search(query, store, k, allowed), [True] * len(query)
+    k = min(k, len(store) if allowed is None else int(allowed.sum()))
+    source = StoreNeighbours(shortlist, store, allowed)
     indices, scores, complete = [], [], []
     for example in range(len(query)):
         mine, done = search_one(query.one(example), source, k)
         found = TopCandidates(mine.indices[None], mine.scores[None])
-        if len(mine.indices) < k:  # most neighbours were deleted, or the searched clusters are small
-            found, done = search(query.one(example), store, k), True
+        # Most neighbours were deleted, or the searched clusters are small; or a filter left too few.
+        if len(mine.indices) < k or (allowed is not None and not done):
+            found, done = search(query.one(example), store, k, allowed), True
         indices.append(found.indices[0])
         scores.append(found.scores[0])
         complete.append(done)

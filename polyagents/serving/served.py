@@ -17,7 +17,7 @@ from polyagents.decisions.calibration import misfit
 from polyagents.decisions.score_map import ScoreMap
 from polyagents.index.in_memory import ListedCandidates, as_index
 from polyagents.index.interface import Index
-from polyagents.index.texts import read_candidates
+from polyagents.index.records import read_candidates
 from polyagents.models.bi import BiEncoder
 from polyagents.models.encoder import CHUNK_TOKENS
 from polyagents.ranker import Match, Ranker, matches_of

@@ -21,6 +21,7 @@ from polyagents.index.engines.engine import (
     Version,
     candidate_ids,
 )
+from polyagents.index.filters import Filter
 from polyagents.index.interface import Hits, Index
 from polyagents.index.shard import SHARD
 from polyagents.index.texts import ListedTexts, Texts
@@ -129,7 +130,7 @@ class EngineCandidates(Index):
                 bar.update(len(part))
         return self
 
-    def search(self, query: Query, k: int) -> list[Hits]:
+    def search(self, query: Query, k: int, where: Filter | None = None) -> list[Hits]:
         """Find the k best candidates of every context by their fp32 scores.
 
         Raises:
