@@ -8,7 +8,15 @@ from dataclasses import replace
 from typing import Any
 from urllib.parse import quote
 
-from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, port_number, positive_int, threshold
+from polyagents.arguments import (
+    INDEX_URL,
+    CommandParser,
+    add_backend_flag,
+    add_fields_flag,
+    port_number,
+    positive_int,
+    threshold,
+)
 from polyagents.console import LOADING, say, waiting
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
@@ -33,6 +41,7 @@ def parser() -> argparse.ArgumentParser:
         "--candidates-file",
         help="UTF-8 text, one reply per line; by default, as in interactive, all labels of the model's task",
     )
+    add_fields_flag(parser)
     parser.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
     parser.add_argument("--index-url", help=INDEX_URL)
     add_backend_flag(parser)
@@ -75,6 +84,8 @@ def run(opt: Mapping[str, Any]) -> None:
         raise InputError(
             "serve needs --model-file, and --candidates-file, --index-dir or --index-url, only one of these."
         )
+    if opt["fields"] and not opt["candidates_file"]:
+        raise InputError("--fields is for --candidates-file; an index knows its fields.")
     if token is not None and not token.strip():
         raise InputError("--token is empty; give one that cannot be guessed, or omit it on this machine.")
     if not token and not is_loopback(host):
@@ -90,7 +101,7 @@ def run(opt: Mapping[str, Any]) -> None:
         if not any(sources):
             write_replies_of_task(zoo_file(opt["model_file"]))
         served = Served.load(
-            opt["model_file"], opt["candidates_file"], opt["index_dir"], opt["index_url"], opt["backend"]
+            opt["model_file"], opt["candidates_file"], opt["index_dir"], opt["index_url"], opt["backend"], opt["fields"]
         )
         served = replace(served, hand_over=opt["hand_over"])
         _, is_calibrated = served.score_map  # now: a digest of all weights takes longer than a request should wait

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyagents.index.exact import Best, search
+from polyagents.index.exact import Best, search, search_allowed
 from polyagents.index.top_k import TopCandidates
 from polyagents.models.two_towers import Query
 from polyagents.surroundings import undisturbed
@@ -96,7 +96,7 @@ def search_shortlist(
         The candidates, and for each context whether the stop rule held: longer lists would not change it.
     """
     if allowed is not None and allowed.mean() < LISTED:
-        return search(query, store, k, allowed), [True] * len(query)
+        return search_allowed(query, store, k, allowed), [True] * len(query)
     k = min(k, len(store) if allowed is None else int(allowed.sum()))
     source = StoreNeighbours(shortlist, store, allowed)
     indices, scores, complete = [], [], []
@@ -105,7 +105,9 @@ def search_shortlist(
         found = TopCandidates(mine.indices[None], mine.scores[None])
         # Most neighbours were deleted, or the searched clusters are small; or a filter left too few.
         if len(mine.indices) < k or (allowed is not None and not done):
-            found, done = search(query.one(example), store, k, allowed), True
+            one = query.one(example)
+            found = search(one, store, k) if allowed is None else search_allowed(one, store, k, allowed)
+            done = True
         indices.append(found.indices[0])
         scores.append(found.scores[0])
         complete.append(done)

@@ -44,6 +44,10 @@ class Vectors(Protocol):
         """Yield all vectors, some thousands at a time."""
         ...
 
+
+class RowVectors(Vectors, Protocol):
+    """Vectors that can be read one by one, too."""
+
     def rows(self, indices: np.ndarray) -> Tensor:
         """Return some of the vectors, [r, D] fp32, in the order of the indices."""
         ...
@@ -53,7 +57,7 @@ class Allowed:
     """Vectors of which a search may find some: the others are as if deleted."""
 
     def __init__(self, vectors: Vectors, allowed: np.ndarray):
-        self.vectors, self.allowed, self.rows = vectors, torch.from_numpy(allowed), vectors.rows
+        self.vectors, self.allowed = vectors, torch.from_numpy(allowed)
 
     def __len__(self) -> int:
         return int(self.allowed.sum())
@@ -83,19 +87,11 @@ def score_all(query: Query, vectors: Vectors) -> Tensor:
 
 
 @undisturbed()
-def search(query: Query, vectors: Vectors, k: int, allowed: np.ndarray | None = None) -> TopCandidates:
-    """Find the k best candidates of every context, exactly those that `score_all` and a sort would find.
-
-    Args:
-        allowed: [C], False for a candidate that must not be found, deleted or not; None if all may be.
-    """
-    if allowed is not None:
-        vectors = Allowed(vectors, allowed)
+def search(query: Query, vectors: Vectors, k: int) -> TopCandidates:
+    """Find the k best candidates of every context, exactly those that `score_all` and a sort would find."""
     k = min(k, len(vectors))
     if k == 0:
         return TopCandidates(np.empty((len(query), 0), np.int64), np.empty((len(query), 0), np.float32))
-    if allowed is not None and len(vectors) < FEW * len(allowed):
-        return search_few(query, vectors, k, np.flatnonzero(allowed))
     there = resident(vectors, query.device)
     found = None if there is None else search_resident(query, there, k)
     if found is None:
@@ -106,8 +102,19 @@ def search(query: Query, vectors: Vectors, k: int, allowed: np.ndarray | None = 
     return TopCandidates(found.indices, found.scores)
 
 
-def search_few(query: Query, vectors: Vectors, k: int, places: np.ndarray) -> TopCandidates:
-    """Find the k best candidates among few, whose indices [r] ascend: they are gathered and scored, without a scan."""
+@undisturbed()
+def search_allowed(query: Query, vectors: RowVectors, k: int, allowed: np.ndarray) -> TopCandidates:
+    """Find the k best candidates of every context among those that are allowed, exactly.
+
+    A few are gathered and scored; more are scanned with all others, as if those were deleted.
+
+    Args:
+        allowed: [C], False for a candidate that must not be found, deleted or not.
+    """
+    places = np.flatnonzero(allowed)
+    k = min(k, len(places))
+    if k == 0 or len(places) >= FEW * len(allowed):
+        return search(query, Allowed(vectors, allowed), k)
     rows = max(PRODUCTS // query.products, 1)
     best = [Best(k) for _ in range(len(query))]
     for start in range(0, len(places), rows):
@@ -230,7 +237,8 @@ class ScannedIndex(Index):
 
     def search(self, query: Query, k: int, where: Filter | None = None) -> list[Hits]:
         """Find the k best candidates of each of B contexts."""
-        return self.hits(search(query, self, k, None if where is None else self.mask(where)))
+        found = search(query, self, k) if where is None else search_allowed(query, self, k, self.mask(where))
+        return self.hits(found)
 
     def scores(self, query: Query) -> Tensor:
         """Score every candidate for every context: [B, C] fp32, -inf for a removed one."""

@@ -5,7 +5,8 @@ import json
 import logging
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import replace
 from typing import Any
 
 from fastapi import HTTPException
@@ -14,6 +15,8 @@ from fastapi import Request as HttpRequest
 from polyagents.console import say
 from polyagents.decisions.scoring import SHORTLIST
 from polyagents.index.engines.engine import EngineError
+from polyagents.index.filters import Filter, FilterError
+from polyagents.index.interface import Index
 from polyagents.ranker import Match
 from polyagents.serving.batching import (
     Batcher,
@@ -73,7 +76,10 @@ class Answering:
         """Answer POST /rank; a client that has gone needs no answer, which `http` says."""
         begin = time.perf_counter()
         candidates = None if request.candidates is None else tuple(request.candidates)
-        job = RankingJob(one_text(request.context), candidates, request.top_k)
+        if candidates is not None and request.filter:
+            raise Unanswerable("filter is for the server's own candidates; those of a request have no fields.")
+        where = checked_filter(self.served.candidates, request.filter)
+        job = RankingJob(one_text(request.context), candidates, request.top_k, where)
         texts = self.served.reads if candidates is None else len(candidates)
         result = await wanted_still(self.ask(job, texts, http).result, http)
         source = self.source if candidates is None else CandidateSource(name="request", size=len(candidates))
@@ -86,12 +92,16 @@ class Answering:
             Unanswerable: it asks for what the server does not do, such as to read less of the documents.
         """
         request.check(self.served.document_tokens)
-        texts = request.texts()
-        job = RankingJob(one_text(request.query), texts, min(request.top_n or len(texts), len(texts)))
-        result: RankingResult = await wanted_still(self.ask(job, len(texts), http).result, http)
+        places, every = request.filtered(), request.texts()
+        texts = tuple(every[place] for place in places)
+        matches: list[Match] = []
+        if texts:
+            job = RankingJob(one_text(request.query), texts, min(request.top_n or len(texts), len(texts)))
+            result: RankingResult = await wanted_still(self.ask(job, len(texts), http).result, http)
+            matches = [replace(match, index=places[match.index]) for match in result.matches]
         return RerankResponse(
             id=str(uuid.uuid4()),
-            results=[result_of(match, request) for match in result.matches],
+            results=[result_of(match, request) for match in matches],
             meta=RerankMeta(api_version=ApiVersion(version=version)),
         )
 
@@ -164,6 +174,20 @@ class Answering:
         wanted = -(-wanted // CHAT_STEP) * CHAT_STEP
         ticket = self.ask(RankingJob(context, None, wanted), self.served.reads, http)
         return PendingReply(ticket, said, request.top_k, self.source, self.served)
+
+
+def checked_filter(candidates: Index, given: Mapping[str, Any] | None) -> Filter | None:
+    """Check a request's filter against the candidates' fields.
+
+    Raises:
+        Unanswerable: it names an unknown field, or a value of another kind.
+    """
+    if not given:
+        return None
+    try:
+        return candidates.filter(given)
+    except FilterError as error:
+        raise Unanswerable(str(error)) from error
 
 
 class NothingLeft(EngineError):
