@@ -986,7 +986,7 @@ def as_texts(candidates: Any, fields: Fields, is_update: bool = False) -> Texts 
     """Return what a file or dicts have; None for texts.
 
     Args:
-        fields: those that are declared.
+        fields: name and kind of each that is kept of dicts; a file knows its own.
         is_update: whether the last candidate of an id counts; otherwise an id may not be there twice.
     """
     if isinstance(candidates, (ListedTexts, FileTexts, Records)):

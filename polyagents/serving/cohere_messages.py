@@ -11,7 +11,7 @@ from polyagents.index.columns import Columns, Record
 from polyagents.index.filters import FilterError, parse_filter
 from polyagents.ranker import Match
 from polyagents.serving.limits import CANDIDATES, DOCUMENT_CHARACTERS
-from polyagents.serving.messages import A_CONTEXT, A_FILTER, Context, JsonFilter, Request, Text, whole_number
+from polyagents.serving.messages import A_CONTEXT, Context, GivenFilter, Request, Text, whole_number
 from polyagents.serving.problems import Unanswerable
 
 
@@ -95,13 +95,7 @@ class RerankRequest(Request):
         Field(description="a whole number from 0 on, which nobody reads: clients take turns"),
     ] = None
 
-    filter: Annotated[
-        JsonFilter | None,
-        Field(
-            description=f"which documents may be found, by the texts of their objects: {A_FILTER}",
-            examples=[{"language": ["de", "en"]}],
-        ),
-    ] = None
+    filter: GivenFilter = None
 
     def filtered(self) -> list[int]:
         """Return the places of the documents that meet the filter; their fields are texts.

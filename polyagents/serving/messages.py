@@ -84,11 +84,15 @@ def few_values(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-JsonFilter = Annotated[dict[Text, Any], AfterValidator(few_values), Field(max_length=FILTERED)]
-A_FILTER = (
-    f"an object of at most {FILTERED} fields, each with a value, a list of at most {VALUES:,} values, or bounds (gt, "
-    "gte, lt, lte); all must hold"
-)
+GivenFilter = Annotated[
+    Annotated[dict[Text, Any], AfterValidator(few_values), Field(max_length=FILTERED)] | None,
+    Field(
+        description=f"an object of at most {FILTERED} fields, each with a value, a list of at most {VALUES:,} values, or "
+        "bounds (gt, gte, lt, lte), all of which must hold: fields of the server's candidates, or texts of the "
+        "documents that are objects",
+        examples=[{"tenant": "a", "language": ["de", "en"], "year": {"gte": 2020}}],
+    ),
+]
 
 
 class Request(BaseModel):
@@ -113,13 +117,7 @@ class RankRequest(Request):
         ),
     ] = None
     top_k: TopK = 10
-    filter: Annotated[
-        JsonFilter | None,
-        Field(
-            description=f"which of the server's candidates may be found: {A_FILTER}",
-            examples=[{"tenant": "a", "language": ["de", "en"], "year": {"gte": 2020}}],
-        ),
-    ] = None
+    filter: GivenFilter = None
 
 
 class ChatRequest(Request):
