@@ -87,7 +87,7 @@ def few_values(given: dict[str, Any]) -> dict[str, Any]:
 GivenFilter = Annotated[
     Annotated[dict[Text, Any], AfterValidator(few_values), Field(max_length=FILTERED)] | None,
     Field(
-        description=f"an object of at most {FILTERED} fields, each with a value, a list of at most {VALUES:,} values, or "
+        description=f"an object of at most {FILTERED} fields, each with a value, a list of at most {VALUES:,}, or "
         "bounds (gt, gte, lt, lte), all of which must hold: fields of the server's candidates, or texts of the "
         "documents that are objects",
         examples=[{"tenant": "a", "language": ["de", "en"], "year": {"gte": 2020}}],
