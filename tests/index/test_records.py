@@ -2,19 +2,21 @@
 
 import itertools
 import json
-import operator
 import os
 import pickle
+import re
 
 import numpy as np
 import pytest
-import torch
 from queries import drawn_query
+from with_ids import DECLARED, FIELDS, FILTERS, MODEL, ROWS, WIDTH, encode, meets, same
 
 from polyagents.errors import InputError
 from polyagents.index import approximate, builder, exact, store
 from polyagents.index.builder import CandidateEncoder
 from polyagents.index.columns import Columns, Record
+from polyagents.index.engines.milvus import expression
+from polyagents.index.engines.postgres import conditions_of
 from polyagents.index.faiss_index import build_shortlist
 from polyagents.index.filters import FilterError, declared_fields, parse_filter
 from polyagents.index.in_memory import InMemoryCandidates
@@ -23,71 +25,6 @@ from polyagents.index.shard import Shard
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import last_of_each, places_among
 from polyagents.ranker import Ranker
-
-WIDTH, MODEL = 16, "a" * 64
-FIELDS = {"tenant": "text", "year": "int", "price": "float", "sale": "bool"}
-DECLARED = ["tenant", "year:int", "price:float", "sale:bool"]
-TENANTS = ["a", "b", "B", "é", "中", 'x" or true', "x'); drop table t; --", "\\", "", None]
-
-
-def row(number):
-    """A candidate; each value is now and then missing, and the tenant "rare" is one of a hundred."""
-    found = {
-        "id": f"id {number}",
-        "text": str(number % 390),  # ten texts are there twice
-        "tenant": "rare" if number % 100 == 7 else TENANTS[number % len(TENANTS)],
-        "year": None if number % 13 == 0 else 2**60 + number % 9 - 4,
-        "price": None if number % 11 == 0 else number % 7 / 4 - 0.5,
-        "sale": None if number % 5 == 0 else number % 2 == 0,
-        "ignored": [number],
-    }
-    return {name: value for name, value in found.items() if value is not None}
-
-
-ROWS = [row(number) for number in range(400)]
-FILTERS = [
-    {"tenant": "rare"},
-    {"tenant": "nobody"},
-    {"tenant": ["a", "rare", "nobody"]},
-    {"tenant": []},
-    {"tenant": {"gte": "B", "lt": "b"}},
-    {"tenant": {"gt": "a", "lte": "é"}},
-    *({"tenant": tenant} for tenant in TENANTS if tenant is not None),
-    {"year": 2**60},
-    {"year": float(2**60)},
-    {"year": {"gte": 2**60 + 1}},
-    {"year": {"gt": 2**60 - 2, "lt": 2**60 + 1}},
-    {"price": 0.25},
-    {"price": [0, 1]},
-    {"price": {"lt": 0}},
-    {"sale": True},
-    {"sale": [True, False]},
-    {"tenant": "a", "sale": False, "year": {"lte": 2**60}, "price": {"gte": -1}},
-]
-
-
-def meets(candidate, given):
-    """Whether a candidate meets a filter: the obvious loop."""
-    compare = {"gte": operator.ge, "gt": operator.gt, "lte": operator.le, "lt": operator.lt}
-
-    def key(value):
-        return value.encode() if isinstance(value, str) else value
-
-    for name, wanted in given.items():
-        own = candidate.get(name)
-        if own is None:
-            return False
-        if isinstance(wanted, dict):
-            if not all(compare[bound](key(own), key(value)) for bound, value in wanted.items()):
-                return False
-        elif own not in (wanted if isinstance(wanted, list) else [wanted]):
-            return False
-    return True
-
-
-def encode(texts):
-    every = torch.randn(1_000, WIDTH, generator=torch.Generator().manual_seed(0))
-    return every[[int(text) for text in texts]]
 
 
 def write(path, rows):
@@ -116,19 +53,6 @@ def maker():
 @pytest.fixture
 def built(tmp_path, maker):
     return CandidateStore.build(write(tmp_path / "c.jsonl", ROWS), str(tmp_path / "c.index"), maker, fields=FIELDS)
-
-
-def same(index, rows, asked, k, given):
-    """Whether a search finds what a loop does; candidates of one text tie, to the rounding of their scores."""
-    found = index.search(asked, k, index.filter(given))
-    left = {one["id"]: one["text"] for one in rows if meets(one, given)}
-    scores = asked.scores(encode(list(left.values()))).numpy() if left else np.empty((len(asked), 0))
-    for hits, line in zip(found, scores, strict=True):
-        order = np.argsort(-line)[:k]
-        assert hits.texts == [list(left.values())[place] for place in order] == [left[name] for name in hits.ids]
-        np.testing.assert_allclose(hits.scores, line[order], rtol=1e-5, atol=1e-6)
-        assert len({*hits.ids}) == len(hits.ids) and hits.ids == index.ids_of(hits.indices)
-    return all(hits.complete for hits in found)
 
 
 # ---- files -----------------------------------------------------------------------------------------------------------
@@ -427,3 +351,15 @@ def test_keys_are_found_among_others():
     last = {tuple(one): place for place, one in enumerate(keys.tolist())}
     assert last_of_each(keys).tolist() == sorted(last.values())
     assert list(itertools.islice(last_of_each(keys[:0]), 1)) == []
+
+
+@pytest.mark.parametrize("given", FILTERS, ids=json.dumps)
+def test_no_engine_is_sent_what_somebody_wrote_as_part_of_its_language(given):
+    where = parse_filter(given, FIELDS)
+    words = r'f_(tenant|year|price|sale)|in|and|true|false|id|"[0-9a-f]*"|-?[0-9.]+(e[+-]?[0-9]+)?'
+    assert re.fullmatch(rf"(({words}|[<>]=?|[\[\],]) ?)*", expression(where))
+    conditions, values = conditions_of(where)
+    written = conditions.as_string(None)
+    wanted = [value for own in given.values() for value in (own.values() if isinstance(own, dict) else [own])]
+    assert not any(isinstance(value, str) and value and value in written for value in wanted if value not in ("a", "b"))
+    assert len(values) == len(wanted) == written.count("%(")
