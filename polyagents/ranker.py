@@ -1007,6 +1007,8 @@ def for_index(index: Index, candidates: Any) -> Texts:
             f"The candidates have {have}, and the index has {wanted}; give "
             f"{'JSON lines, Parquet or dicts with id and text' if texts.fields is None else 'texts, one per line'}."
         )
+    if len(texts) and list((texts.fields or {}).items()) != list((index.fields or {}).items()):
+        raise InputError(f"The candidates were read with the fields {texts.fields}, and the index has {index.fields}.")
     return texts
 
 

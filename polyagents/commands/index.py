@@ -160,6 +160,7 @@ def in_engine(what: str, ranker: "Ranker", opt: Mapping[str, Any], cluster: "Clu
         raise InputError(f"{engine.where} has no candidates; build them with polyagents build_index --index-url.")
     for one in versions:
         line = {"model": one.model, "candidates": engine.collection(one).count(), "width": one.width}
+        line |= {} if one.fields is None else {"fields": one.fields}
         print(json.dumps({**line, "index_type": one.index_type, "current": one.is_current}))
     engine.close()
 

@@ -31,7 +31,7 @@ from polyagents.surroundings import undisturbed
 # context, 2 to 8 million 100 to 107 ms.
 SCAN_PRODUCTS = 4_000_000
 # The share of candidates below which those that a filter leaves are gathered, not scanned with all others.
-FEW = 0.1
+FEW = 0.05
 SCORED_AT_ONCE = 256  # candidates that are scored in fp32 before the bar is looked at again
 
 

@@ -133,7 +133,7 @@ class Collection(Protocol):
         """Find the `count` candidates with the largest dot products for each of vectors [q, D].
 
         Args:
-            where: conditions that they meet.
+            where: conditions that all of them must meet; None for none.
             depth: how many candidates a graph visits, `count` or more: short lists of a deep search miss as few as long
                 ones.
         """
