@@ -30,9 +30,10 @@ from polyagents.timings import machine
 FIELDS = {"tenant": "text", "number": "int"}
 WIDTH, LATENT, NOISE, NEAR = 384, 64, 0.1, 0.3
 SHARES = (0.001, 0.01, 0.03, 0.1, 0.2, 0.5, 1.0)
-LARGE = 0.1  # shares from which on the graph is asked, whatever the default; below, a search takes seconds
+LARGE = 0.1  # shares up to which candidates are gathered, and from which on the graph is asked, whatever the default
 TOP = 10
-ALWAYS, NEVER = 2.0, 1e-12  # shares below which a search is of one kind
+ALWAYS, NEVER = 2.0, 0.0  # shares below which candidates are gathered
+GRAPH = 0  # in place of approximate.SCANNED: the graph is always asked
 Row = dict[str, Any]
 
 
@@ -77,9 +78,9 @@ def built(folder: str, count: int) -> CandidateStore:
     return store
 
 
-def searched(store: CandidateStore, asked: Sequence[Query], share: float, few: float, listed: float) -> np.ndarray:
-    """Search for each context, with the shares below which candidates are gathered, and a graph is not asked."""
-    exact.FEW, approximate.LISTED = few, listed
+def searched(store: CandidateStore, asked: Sequence[Query], share: float, few: float, scanned: int) -> np.ndarray:
+    """Search for each context, with other values of exact.FEW and approximate.SCANNED."""
+    exact.FEW, approximate.SCANNED = few, scanned
     given = {"tenant": "t1"} if share == SHARES[0] else {"number": {"lt": round(1_000 * share)}}
     where = None if share == 1.0 else store.filter(given)
     return np.concatenate([store.search(query, TOP, where)[0].indices for query in asked])
@@ -87,22 +88,22 @@ def searched(store: CandidateStore, asked: Sequence[Query], share: float, few: f
 
 def measured(store: CandidateStore, asked: Sequence[Query], share: float, rounds: int) -> Row:
     """Measure milliseconds a context: with few gathered or all scanned, and by the graph."""
-    shortlist, defaults = store.shortlist, (exact.FEW, approximate.LISTED)
+    shortlist, defaults = store.shortlist, (exact.FEW, approximate.SCANNED)
     row: Row = {"share": share}
     store.shortlist = None
-    ways = {"scanned": NEVER, "gathered": ALWAYS if share < 1.0 else NEVER, "exact": defaults[0]}
-    calls = {name: functools.partial(searched, store, asked, share, few, NEVER) for name, few in ways.items()}
+    ways = {"scanned": NEVER, "exact": defaults[0]} | ({"gathered": ALWAYS} if share <= LARGE else {})
+    calls = {name: functools.partial(searched, store, asked, share, few, GRAPH) for name, few in ways.items()}
     row |= side_by_side(calls, rounds)
     right = searched(store, asked, share, *defaults)
     store.shortlist = shortlist
     by_graph: dict[str, Callable[[], np.ndarray]] = {"hnsw": lambda: searched(store, asked, share, *defaults)}
     if share >= LARGE:
-        by_graph["graph"] = lambda: searched(store, asked, share, defaults[0], NEVER)
+        by_graph["graph"] = lambda: searched(store, asked, share, defaults[0], GRAPH)
     row |= side_by_side(by_graph, rounds)
     row = {name: value / len(asked) if name != "share" else value for name, value in row.items()}
     for name, call in by_graph.items():
         row[f"{name} recall@10"] = float(np.mean([np.isin(*pair).mean() for pair in zip(right, call(), strict=True)]))
-    exact.FEW, approximate.LISTED = defaults
+    exact.FEW, approximate.SCANNED = defaults
     return row
 
 

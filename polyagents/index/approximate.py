@@ -21,8 +21,9 @@ from polyagents.surroundings import undisturbed
 if TYPE_CHECKING:
     from polyagents.index.store import CandidateStore
 
-# The share of candidates that a filter leaves below which an exact search is faster.
-LISTED = 0.2
+# How many candidates an exact search scans while a graph of a million adds one to a list. A filter lengthens lists, and
+# is left to the exact search if that is then faster.
+SCANNED = 20
 NEAR = 0.1  # times their mean length: context vectors that are this close share one search
 
 
@@ -74,6 +75,11 @@ class StoreNeighbours:
     def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
         """Find the candidates nearest to vectors [q, D], in lists long enough for the best k candidates."""
         count = min(int(max(self.shortlist.length, 2 * k) / self.share), self.store.slots)
+        if self.allowed is not None and len(vectors) * count * SCANNED > self.store.slots:
+            none = np.empty((len(vectors), 0))
+            return Neighbours(
+                none, none.astype(np.int64), np.arange(0), torch.empty(0, self.store.width), none[0], False
+            )
         products, lists = self.shortlist.nearest(vectors, count)
         members = np.unique(lists[lists >= 0])
         alive = ~np.isin(members, self.store.deleted) if self.allowed is None else self.allowed[members]
@@ -86,8 +92,8 @@ def search_shortlist(
 ) -> tuple[TopCandidates, list[bool]]:
     """Find the k best candidates of every context among those that a shortlist of the store's vectors finds.
 
-    A filter lengthens the lists, so that as many are left of them as without it; what would take longer than an exact
-    search is searched exactly, as is a context for which the stop rule does not hold.
+    A filter lengthens the lists, so that as many are left of them as without it. A context is searched exactly if that
+    is faster, or if the stop rule does not hold.
 
     Args:
         allowed: [C], False for a candidate that must not be found, deleted or not; None if all others may be.
@@ -95,7 +101,7 @@ def search_shortlist(
     Returns:
         The candidates, and for each context whether the stop rule held: longer lists would not change it.
     """
-    if allowed is not None and allowed.mean() < LISTED:
+    if allowed is not None and not allowed.any():
         return search_allowed(query, store, k, allowed), [True] * len(query)
     k = min(k, len(store) if allowed is None else int(allowed.sum()))
     source = StoreNeighbours(shortlist, store, allowed)

@@ -185,9 +185,9 @@ def test_a_search_finds_what_a_loop_does_gathered_or_scanned(built, monkeypatch,
         assert same(built, ROWS, drawn_query(WIDTH, m, examples=2), k, given)
 
 
-@pytest.mark.parametrize(("kind", "listed"), [("hnsw", 1e-9), ("hnsw", 2.0), ("ivfpq", 2.0)])
-def test_an_approximate_search_with_a_filter_finds_what_the_exact_one_does(built, monkeypatch, kind, listed):
-    monkeypatch.setattr(approximate, "LISTED", listed)
+@pytest.mark.parametrize(("kind", "scanned"), [("hnsw", 0), ("hnsw", 1), ("hnsw", 10**9), ("ivfpq", 10**9)])
+def test_an_approximate_search_with_a_filter_finds_what_the_exact_one_does(built, monkeypatch, kind, scanned):
+    monkeypatch.setattr(approximate, "SCANNED", scanned)
     asked = drawn_query(WIDTH, 4)
     build_shortlist(built, kind, asked)
     built.shortlist.length = 16
