@@ -76,10 +76,8 @@ class StoreNeighbours:
         """Find the candidates nearest to vectors [q, D], in lists long enough for the best k candidates."""
         count = min(int(max(self.shortlist.length, 2 * k) / self.share), self.store.slots)
         if self.allowed is not None and len(vectors) * count * SCANNED > self.store.slots:
-            none = np.empty((len(vectors), 0))
-            return Neighbours(
-                none, none.astype(np.int64), np.arange(0), torch.empty(0, self.store.width), none[0], False
-            )
+            none = np.empty((len(vectors), 0), np.int64)  # too few, so that the caller searches exactly
+            return Neighbours(none, none, none[0], torch.empty(0, self.store.width), none[0] > 0, False)
         products, lists = self.shortlist.nearest(vectors, count)
         members = np.unique(lists[lists >= 0])
         alive = ~np.isin(members, self.store.deleted) if self.allowed is None else self.allowed[members]
