@@ -52,7 +52,8 @@ PARLAI = [
 
 # Web pages: `polyagents serve`, and those of human evaluation.
 SERVE = [
-    "fastapi>=0.162",  # routes, and requests that are what they must be; brings starlette and pydantic
+    "fastapi>=0.162",  # routes, and requests that are what they must be; brings starlette
+    "pydantic>=2.12",  # messages that are checked; keys that are omitted if they are None
     "uvicorn>=0.54",  # the server under it
     "jinja2>=3.1.6",  # pages: templates that escape what people wrote
     "prometheus-client>=0.26",  # /metrics

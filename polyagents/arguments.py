@@ -91,6 +91,16 @@ def add_precision_flag(parser: argparse.ArgumentParser, help: str = "by default 
     parser.add_argument("--precision", choices=PRECISIONS, help=help)
 
 
+def add_fields_flag(parser: argparse.ArgumentParser) -> None:
+    """Add --fields, the fields of candidates with ids."""
+    parser.add_argument(
+        "--fields",
+        metavar="NAME[:KIND],...",
+        help="fields of a candidates file with ids (.jsonl or .parquet) by which a search can be filtered, such as "
+        "tenant,year:int; kinds: text (default), int, float, bool",
+    )
+
+
 def add_backend_flag(parser: argparse.ArgumentParser) -> None:
     """Add `--backend`, what computes the encoders of a model that is loaded."""
     parser.add_argument("--backend", choices=BACKENDS, default="torch", help=BACKEND)

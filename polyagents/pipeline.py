@@ -52,24 +52,36 @@ class Pipeline:
 
     @overload
     def rank(  # type: ignore[overload-overlap]
-        self, contexts: str, candidates: Candidates, top_k: int = 10
+        self, contexts: str, candidates: Candidates, top_k: int = 10, filter: Mapping[str, Any] | None = None
     ) -> list[Match]: ...
 
     @overload
-    def rank(self, contexts: Iterable[str], candidates: Candidates, top_k: int = 10) -> list[list[Match]]: ...
+    def rank(
+        self, contexts: Iterable[str], candidates: Candidates, top_k: int = 10, filter: Mapping[str, Any] | None = None
+    ) -> list[list[Match]]: ...
 
     def rank(
-        self, contexts: str | Iterable[str], candidates: Candidates, top_k: int = 10
+        self,
+        contexts: str | Iterable[str],
+        candidates: Candidates,
+        top_k: int = 10,
+        filter: Mapping[str, Any] | None = None,
     ) -> list[Match] | list[list[Match]]:
         """Return the best candidates, as `Ranker.rank` does; scores are those of the second model.
 
         >>> len(Pipeline(ranker, cross).rank("hi", ["hello", "bye", "i ski"], top_k=2))
         2
         """
-        matches = self.search(contexts, candidates, top_k).matches
+        matches = self.search(contexts, candidates, top_k, filter).matches
         return matches[0] if isinstance(contexts, str) else matches
 
-    def search(self, contexts: str | Iterable[str], candidates: Candidates, top_k: int = 10) -> Found:
+    def search(
+        self,
+        contexts: str | Iterable[str],
+        candidates: Candidates,
+        top_k: int = 10,
+        filter: Mapping[str, Any] | None = None,
+    ) -> Found:
         """Rank as `rank` does, and say what each stage took.
 
         >>> found = Pipeline(ranker, cross).search(["hi", "how are you"], ["hello", "bye", "i ski"], top_k=1)
@@ -79,12 +91,14 @@ class Pipeline:
         Args:
             contexts: B contexts; one string is one context.
             candidates: of the first model, as for `Ranker.rank`; texts, not options of several texts.
+            filter: as for `Ranker.rank`.
         """
         if self.second is not None and isinstance(candidates, Mapping):
             raise InputError("Options of several texts are not re-ranked by rank; give texts, or use decide.")
         asked = texts_of(contexts, "contexts", one=True)
         begin = time.perf_counter()
-        matches, complete = self.first.search(asked, candidates, top_k if self.second is None else self.rerank_top)
+        wanted = top_k if self.second is None else self.rerank_top
+        matches, complete = self.first.search(asked, candidates, wanted, filter)
         seconds = {"search": time.perf_counter() - begin}
         if self.second is not None:
             begin = time.perf_counter()

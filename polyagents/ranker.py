@@ -33,11 +33,14 @@ from polyagents.decisions.scoring import rerank_scores, scores_of_options
 from polyagents.errors import InputError, meant
 from polyagents.files.given_texts import texts_of
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker, encoded
+from polyagents.index.columns import Columns
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.engines.urls import open_engine
 from polyagents.index.faiss_index import Description, build_shortlist, open_shortlist, sample_of
-from polyagents.index.in_memory import Candidates, InMemoryCandidates, Listed, as_index, as_listed
+from polyagents.index.filters import Fields, declared_fields
+from polyagents.index.in_memory import Candidates, InMemoryCandidates, Listed, ListedCandidates, as_index, as_listed
 from polyagents.index.interface import Hits, Index
+from polyagents.index.records import ListedRecords, Records
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts, ListedTexts, Texts
 from polyagents.model_files import hub
@@ -75,13 +78,20 @@ class Match:
     1
 
     Attributes:
-        index: its place in the ranked list or index; in an engine, its id.
+        index: its place in the ranked list or index; in an engine, a number made of its id.
         score: fp32; an unbounded dot product, or a cosine if the model was trained with `--similarity cosine`.
+        id: the user's own, of candidates that have ids; None for plain lines, whose id is the text.
     """
 
     index: int
     text: str
     score: float
+    id: str | None = None
+
+    def __repr__(self) -> str:
+        """Show the id if there is one."""
+        own = "" if self.id is None else f", id={self.id!r}"
+        return f"Match(index={self.index!r}, text={self.text!r}, score={self.score!r}{own})"
 
 
 class Ranker:
@@ -534,15 +544,21 @@ class Ranker:
 
     @overload  # a str is an Iterable[str], too; the first match counts
     def rank(  # type: ignore[overload-overlap]
-        self, contexts: str, candidates: Candidates, top_k: int = 10
+        self, contexts: str, candidates: Candidates, top_k: int = 10, filter: Mapping[str, Any] | None = None
     ) -> list[Match]: ...
 
     @overload
-    def rank(self, contexts: Iterable[str], candidates: Candidates, top_k: int = 10) -> list[list[Match]]: ...
+    def rank(
+        self, contexts: Iterable[str], candidates: Candidates, top_k: int = 10, filter: Mapping[str, Any] | None = None
+    ) -> list[list[Match]]: ...
 
     @undisturbed()
     def rank(
-        self, contexts: str | Iterable[str], candidates: Candidates, top_k: int = 10
+        self,
+        contexts: str | Iterable[str],
+        candidates: Candidates,
+        top_k: int = 10,
+        filter: Mapping[str, Any] | None = None,
     ) -> list[Match] | list[list[Match]]:
         """Rank candidates, and return the best, highest score first; among equal scores the lower index comes first.
 
@@ -554,25 +570,37 @@ class Ranker:
         >>> options = {"yes": ["yes , i have two dogs", "i do"], "no": "no pets"}
         >>> ranker.rank("do you have a dog ?", options, top_k=1)
         [Match(index=..., text=..., score=...)]
+        >>> faq = ranker.index("faq.jsonl", "faq.index", fields=["language"])
+        >>> ranker.rank("hi", faq, top_k=1, filter={"language": "de"})
+        [Match(index=2, text='hallo', score=..., id='c')]
 
         Args:
             contexts: one context, or a list of B.
             candidates: texts, or the result of `index`, `open_index`, `open_engine` or `prepare`. Or options of several
                 texts each, {name: texts}; the score of one is a soft maximum of its texts', and its match has its name.
             top_k: how many, at most.
+            filter: conditions on declared fields, all of which must hold: {"tenant": "a"} (equal), {"tenant": ["a",
+                "b"]} (one of these), {"year": {"gte": 2020, "lt": 2024}} (gt, gte, lt, lte). None or {} for none.
 
         Returns:
-            A list of matches for one context, a list of such lists for several.
+            A list of matches for one context, a list of such lists for several; empty if the filter leaves none.
+
+        Raises:
+            FilterError: the filter names an unknown field, or a value of another kind than the field's.
         """
         if top_k < 1:
             raise InputError(f"top_k is {top_k}; it must be 1 or more.")
         if isinstance(contexts, str):
-            return self.rank([contexts], candidates, top_k)[0]
-        return self.search(texts_of(contexts, "contexts"), candidates, top_k)[0]
+            return self.rank([contexts], candidates, top_k, filter)[0]
+        return self.search(texts_of(contexts, "contexts"), candidates, top_k, filter)[0]
 
     @undisturbed()
     def search(
-        self, contexts: str | Iterable[str], index: Candidates, top_k: int = 10
+        self,
+        contexts: str | Iterable[str],
+        index: Candidates,
+        top_k: int = 10,
+        filter: Mapping[str, Any] | None = None,
     ) -> tuple[list[list[Match]], list[bool]]:
         """Rank candidates as `rank` does, and say whether the answers are complete.
 
@@ -585,6 +613,7 @@ class Ranker:
             contexts: B contexts; one string is one context.
             index: what can be ranked, by `rank`, too.
             top_k: how many, at most.
+            filter: as for `rank`.
 
         Returns:
             The matches of each context, and whether they are complete: always for exact search; for an approximate
@@ -595,8 +624,9 @@ class Ranker:
             InputError: other weights encoded the candidates.
         """
         asked, ranked = texts_of(contexts, "contexts", one=True), as_index(index, self.model)
+        where = ranked.filter(filter)
         ids = (self.model.context_ids(block) for block in in_blocks(asked))
-        found = [hits for some in ids for hits in ranked.search(ranked.query(self.model, some), top_k)]
+        found = [hits for some in ids for hits in ranked.search(ranked.query(self.model, some), top_k, where)]
         return [matches_of(hits) for hits in found], [hits.complete for hits in found]
 
     def query(self, contexts: str | Iterable[str]) -> Query:
@@ -617,7 +647,7 @@ class Ranker:
 
         Args:
             context: the context that they were ranked for.
-            matches: the shortlist; indices and texts are kept, scores are this ranker's.
+            matches: the shortlist; indices, ids and texts are kept, scores are this ranker's.
             top_k: how many to return, at most.
         """
         (ranked,) = self.rank(texts_of([context], "context"), [match.text for match in matches], top_k)
@@ -734,19 +764,31 @@ class Ranker:
 
     # ---- fixed candidates ------------------------------------------------------------------------------------------
 
-    def prepare(self, candidates: Iterable[str]) -> InMemoryCandidates | list[str]:
-        """Encode candidates to rank for many contexts, in memory; a uni- or cross-encoder returns them unchanged.
+    def prepare(
+        self, candidates: Iterable[str] | Iterable[Mapping[str, Any]] | Texts, fields: str | Iterable[str] | None = None
+    ) -> InMemoryCandidates | ListedCandidates | list[str]:
+        """Encode candidates to rank for many contexts, in memory; a uni- or cross-encoder reads them when it ranks.
 
         >>> prepared = ranker.prepare(["hello", "yes , i have two dogs"])
         >>> ranker.rank("do you have a dog ?", prepared, top_k=1)
         [Match(index=1, text='yes , i have two dogs', score=...)]
+        >>> with_ids = ranker.prepare([{"id": "a", "text": "hello", "year": 2020}], fields=["year:int"])
+        >>> ranker.rank("hi", with_ids, filter={"year": {"lt": 2020}})
+        []
+
+        Args:
+            candidates: texts; or dicts with id, text and fields.
+            fields: as for `index`.
         """
-        texts = texts_of(candidates, "candidates")
+        given = as_texts(candidates, declared_fields(fields))
+        texts = texts_of(candidates, "candidates") if given is None else given.part(0, len(given))
+        records = None if given is None else given.records(0, len(given))
+        columns = None if given is None or records is None else Columns.of(records, given.fields or {})
         if not texts:
             raise InputError("There are no candidates to prepare; give at least one text.")
-        if self.model.version() is None:
-            return texts
-        return InMemoryCandidates.encode(texts, two_towers(self.model))
+        if self.model.version() is not None:
+            return InMemoryCandidates.encode(texts, two_towers(self.model), columns)
+        return texts if columns is None else ListedCandidates(texts, self.model, columns)
 
     @undisturbed()
     def index(
@@ -756,8 +798,9 @@ class Ranker:
         stored_as: str = "bf16",
         worker: Worker = ALONE,
         cluster: Cluster | None = None,
+        fields: str | Iterable[str] | None = None,
     ) -> CandidateStore:
-        """Encode the candidates of a text file, one per line, into an index on disk.
+        """Encode the candidates of a file, one per line, into an index on disk.
 
         The index in `index_dir` is used again if this model wrote it from the same file, otherwise built and written
         there; a build that was stopped is resumed.
@@ -767,21 +810,25 @@ class Ranker:
         6
         >>> ranker.rank("hi", index, top_k=1)
         [Match(index=..., text=..., score=...)]
+        >>> ranker.index("faq.jsonl", "faq.index", fields=["language"]).fields
+        {'language': 'text'}
 
         Args:
-            candidates_file: UTF-8, one candidate per line; blank lines and repetitions are skipped.
+            candidates_file: UTF-8, one candidate per line; blank lines and repetitions are skipped. Or candidates with
+                ids: JSON lines (.jsonl) such as {"id": "a1", "text": "hello", "language": "en"}, or Parquet (.parquet).
             index_dir: a folder, created if it is missing.
             stored_as: bf16; fp32, twice as large; or int8, half as large, with scores that are off by about 1 %.
             worker: this process's part, if several build together.
             cluster: machines that encode in place of this one (ray_cluster.py); they see the same files.
+            fields: by which a search can be filtered, of candidates with ids: names of texts, or name:kind for int,
+                float and bool. All other keys of a candidate are ignored.
 
         Raises:
             InputError: the file cannot be read, the folder cannot be written, or the model is a uni- or cross-encoder.
         """
         file, folder = os.fspath(candidates_file), os.fspath(index_dir)
-        store = CandidateStore.build(
-            file, folder, CandidateEncoder.of(two_towers(self.model), stored_as), worker, cluster
-        )
+        encoder, declared = CandidateEncoder.of(two_towers(self.model), stored_as), declared_fields(fields)
+        store = CandidateStore.build(file, folder, encoder, worker, cluster, declared)
         with contextlib.suppress(InputError):  # a damaged one is named by open_index, and patched by approximate
             store.shortlist = open_shortlist(store)
         return store
@@ -804,15 +851,21 @@ class Ranker:
         return store
 
     @undisturbed()
-    def append(self, index: AnIndex, candidates: Iterable[str] | FileTexts) -> AnIndex:
+    def append(self, index: AnIndex, candidates: Iterable[str] | Iterable[Mapping[str, Any]] | Texts) -> AnIndex:
         """Add candidates to an index, at its end or in its engine; existing ones are skipped.
+
+        A candidate with the id of another one replaces it.
 
         >>> index = ranker.append(ranker.open_index("replies.index"), ["see you", "bye"])
         >>> len(index), index[6]
         (7, 'see you')
+        >>> faq = ranker.index("faq.jsonl", "faq.index", fields=["language"])
+        >>> len(ranker.append(faq, [{"id": "a", "text": "good day", "language": "en"}]))
+        3
 
         Args:
             index: the result of `index`, `open_index`, `open_engine` or `prepare`.
+            candidates: texts; or dicts with id, text and fields, if the index has ids.
 
         Returns:
             The changed index.
@@ -824,7 +877,9 @@ class Ranker:
         model = two_towers(self.model)
         model.check(index.encoded_by)
         low_precision = index.stored_as != "fp32"  # as when it was built
-        return index.add(distinct(candidates), functools.partial(model.encode_texts, low_precision=low_precision))
+        return index.add(
+            for_index(index, candidates), functools.partial(model.encode_texts, low_precision=low_precision)
+        )
 
     # ---- candidates in an engine -----------------------------------------------------------------------------------
 
@@ -848,11 +903,12 @@ class Ranker:
     @undisturbed()
     def index_in_engine(
         self,
-        candidates: Iterable[str] | FileTexts,
+        candidates: Iterable[str] | Iterable[Mapping[str, Any]] | Texts,
         url: str,
         index_type: str = "hnsw",
         worker: Worker = ALONE,
         cluster: Cluster | None = None,
+        fields: str | Iterable[str] | None = None,
     ) -> EngineCandidates:
         """Encode candidates into a vector database under a name, in addition to the existing ones.
 
@@ -866,11 +922,12 @@ class Ranker:
             index_type: hnsw, or exact if the engine should compare with every vector.
             worker: this process's part, if several build together.
             cluster: machines that encode in place of this one (ray_cluster.py).
+            fields: as for `index`, of dicts with id, text and fields.
 
         Raises:
             InputError: the engine refuses, or does not answer.
         """
-        texts = distinct(candidates)
+        texts = as_texts(candidates, declared_fields(fields)) or ListedTexts(texts_of(candidates, "candidates"))
         if not len(texts):
             raise InputError("There are no candidates to index; give at least one text.")
         model, engine = two_towers(self.model), open_engine(url, make=True)
@@ -907,9 +964,10 @@ class Ranker:
 
 def matches_of(hits: Hits) -> list[Match]:
     """Return the candidates of one context as matches."""
-    return [
-        Match(int(i), text, float(score)) for i, score, text in zip(hits.indices, hits.scores, hits.texts, strict=True)
-    ]
+    texts = hits.texts
+    ids: Sequence[str | None] = hits.ids or [None] * len(texts)
+    rows = zip(hits.indices, texts, hits.scores, ids, strict=True)
+    return [Match(int(index), text, float(score), own) for index, text, score, own in rows]
 
 
 def reordered(shortlist: Sequence[Match], ranked: Sequence[Match]) -> list[Match]:
@@ -929,9 +987,34 @@ def device(no_cuda: bool, gpu: int) -> torch.device:
     return torch.device("cuda", gpu) if gpu >= 0 else torch.device("cuda")
 
 
-def distinct(candidates: Iterable[str] | FileTexts) -> Texts:
-    """Return each candidate once; a file's candidates are distinct already."""
-    return candidates if isinstance(candidates, FileTexts) else ListedTexts(texts_of(candidates, "candidates"))
+def as_texts(candidates: Any, fields: Fields, is_update: bool = False) -> Texts | None:
+    """Return what a file or dicts have; None for texts.
+
+    Args:
+        fields: name and kind of each that is kept of dicts; a file knows its own.
+        is_update: whether the last candidate of an id counts; otherwise an id may not be there twice.
+    """
+    if isinstance(candidates, (ListedTexts, FileTexts, Records)):
+        return candidates
+    if isinstance(candidates, (list, tuple)) and candidates and isinstance(candidates[0], Mapping):
+        return ListedRecords(candidates, fields, is_update)
+    if fields and not is_update:
+        raise InputError(f"Texts have no fields ({', '.join(fields)}); give dicts with id, text and fields.")
+    return None
+
+
+def for_index(index: Index, candidates: Any) -> Texts:
+    """Return candidates, each once, of the kind that an index has: plain lines, or with ids."""
+    texts = as_texts(candidates, index.fields or {}, is_update=True) or ListedTexts(texts_of(candidates, "candidates"))
+    if len(texts) and (texts.fields is None) != (index.fields is None):
+        have, wanted = ("plain lines", "ids") if texts.fields is None else ("ids", "plain lines")
+        raise InputError(
+            f"The candidates have {have}, and the index has {wanted}; give "
+            f"{'JSON lines, Parquet or dicts with id and text' if texts.fields is None else 'texts, one per line'}."
+        )
+    if len(texts) and list((texts.fields or {}).items()) != list((index.fields or {}).items()):
+        raise InputError(f"The candidates were read with the fields {texts.fields}, and the index has {index.fields}.")
+    return texts
 
 
 def in_blocks(contexts: Sequence[str]) -> Iterator[Sequence[str]]:

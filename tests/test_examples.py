@@ -37,6 +37,11 @@ def folder(trained, tmp_path, monkeypatch):
         for part in PARTS:
             shutil.copy(f"{trained(kind)}{part}", tmp_path / "runs" / f"{kind}{part}")
     (tmp_path / "replies.txt").write_text("\n".join(REPLIES))
+    (tmp_path / "faq.jsonl").write_text(
+        '{"id": "a", "text": "hello", "language": "en"}\n'
+        '{"id": "b", "text": "i ski", "language": "en"}\n'
+        '{"id": "c", "text": "hallo", "language": "de"}\n'
+    )
     monkeypatch.chdir(tmp_path)
 
 

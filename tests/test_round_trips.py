@@ -27,8 +27,9 @@ from polyagents.human_eval.formats.conversation_files import read_file
 from polyagents.human_eval.formats.parlai_format import write_conversations
 from polyagents.human_eval.statistics.csv_files import as_csv
 from polyagents.index.builder import CandidateEncoder
+from polyagents.index.records import read_candidates
 from polyagents.index.store import CandidateStore
-from polyagents.index.texts import ListedTexts, read_candidates
+from polyagents.index.texts import ListedTexts
 from polyagents.mining import LabelledContext, Mined
 from polyagents.tasks.hf.splits import open_split as open_hf
 from polyagents.tasks.pairs import pair

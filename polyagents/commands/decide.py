@@ -64,7 +64,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
 def read_options(path: str) -> Any:
     """Read options: lines, or JSON names with texts."""
-    from polyagents.index.texts import read_candidates  # imports torch
+    from polyagents.index.records import read_candidates  # imports torch
 
     if os.path.splitext(path)[1] != ".json":
         return read_candidates(path)

@@ -9,7 +9,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, add_precision_flag
+from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, add_fields_flag, add_precision_flag
 from polyagents.errors import InputError
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ NEEDED: Mapping[str, set[str]] = {
     "remove": {"candidates_file"},
     "status": set(),
 }
-OF_BUILDS = ("stored_as", "index_type", "contexts_file", "ray")
+OF_BUILDS = ("stored_as", "index_type", "contexts_file", "ray", "fields")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -48,7 +48,13 @@ def parser() -> argparse.ArgumentParser:
 def add_flags(parser: argparse.ArgumentParser, required: bool) -> None:
     """Add the flags that `build_index` has, too; there a model and a file are required."""
     parser.add_argument("-mf", "--model-file", required=required, help="a trained bi- or poly-encoder")
-    parser.add_argument("--candidates-file", required=required, help="UTF-8 text, one candidate per line")
+    parser.add_argument(
+        "--candidates-file",
+        required=required,
+        help="UTF-8 text, one candidate per line; or candidates with ids and fields: JSON lines (.jsonl), each with id "
+        "and text, or Parquet (.parquet). To remove: the lines, or the ids",
+    )
+    add_fields_flag(parser)
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--index-dir", help="folder of the index; created if it is missing")
     place.add_argument("--index-url", help=f"{INDEX_URL}; candidates are added to that name's")
@@ -99,6 +105,8 @@ def do(what: str, opt: Mapping[str, Any]) -> None:
             )
     if opt["contexts_file"] and opt["index_type"] in (None, "exact"):
         raise InputError("--contexts-file measures an approximate index; give --index-type, too.")
+    if opt["fields"] and what != "build":
+        raise InputError("--fields is for building; to add and remove, the index knows its fields.")
     if opt["ray"] and what != "build":
         raise InputError("--ray is for building; --append and --delete work on this machine.")
     if opt["ray"] and int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -130,25 +138,29 @@ def in_engine(what: str, ranker: "Ranker", opt: Mapping[str, Any], cluster: "Clu
     """Work on a vector database; print a JSON line of a build, or one for each model that has encoded candidates."""
     from polyagents.index.engines.candidates import remove
     from polyagents.index.engines.urls import open_engine
-    from polyagents.index.texts import FileTexts, read_candidates
+    from polyagents.index.filters import declared_fields
+    from polyagents.index.records import candidates_of, read_ids
 
     url, file = opt["index_url"], opt["candidates_file"]
     if what == "build":
         index_type, worker = opt["index_type"] or "hnsw", this_worker()
-        made = ranker.index_in_engine(FileTexts(file), url, index_type, worker, cluster)
+        texts = candidates_of(file, declared_fields(opt["fields"]))
+        made = ranker.index_in_engine(texts, url, index_type, worker, cluster, opt["fields"])
         if worker.rank == 0:
             print(json.dumps({"candidates": len(made), "index_type": index_type}))
         return
     if what == "add":
-        ranker.append(ranker.open_engine(url), FileTexts(file))
+        index = ranker.open_engine(url)
+        ranker.append(index, candidates_of(file, index.fields, is_update=True))
     engine = open_engine(url)
     if what == "remove":
-        remove(engine, read_candidates(file))
+        remove(engine, read_ids(file))
     versions = engine.versions()
     if not versions:
         raise InputError(f"{engine.where} has no candidates; build them with polyagents build_index --index-url.")
     for one in versions:
         line = {"model": one.model, "candidates": engine.collection(one).count(), "width": one.width}
+        line |= {} if one.fields is None else {"fields": one.fields}
         print(json.dumps({**line, "index_type": one.index_type, "current": one.is_current}))
     engine.close()
 
@@ -161,23 +173,24 @@ def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluste
         cluster: the machines that encode; None for this one.
     """
     from polyagents.index.faiss_index import describe
+    from polyagents.index.records import candidates_of, read_ids
     from polyagents.index.store import CandidateStore
-    from polyagents.index.texts import FileTexts, read_candidates
+    from polyagents.index.texts import FileTexts
 
     worker, file, folder = this_worker(), opt["candidates_file"], opt["index_dir"]
     if ranker is None:
         store = CandidateStore.open(folder, None)
     elif what == "build":
-        store = ranker.index(file, folder, opt["stored_as"] or "bf16", worker, cluster)
+        store = ranker.index(file, folder, opt["stored_as"] or "bf16", worker, cluster, opt["fields"])
     else:
         store = ranker.open_index(folder, exact=True)
     if what == "add" and ranker is not None:
-        store = ranker.append(store, FileTexts(file))
+        store = ranker.append(store, candidates_of(file, store.fields, is_update=True))
     elif what == "remove":
-        texts, before = read_candidates(file), len(store)
-        store = store.remove(texts)
-        if (missing := len(texts) - (before - len(store))) > 0:
-            sys.stderr.write(f"{missing:,} of {len(texts):,} were not in the index.\n")
+        names, before = read_ids(file), len(store)
+        store = store.remove(names)
+        if (missing := len(names) - (before - len(store))) > 0:
+            sys.stderr.write(f"{missing:,} of {len(names):,} were not in the index.\n")
     if worker.rank > 0:
         return
     if ranker is None:
@@ -185,7 +198,8 @@ def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluste
     elif opt["index_type"] in (None, "exact"):
         report_content(store, None)
     else:
-        contexts = read_candidates(opt["contexts_file"]) if opt["contexts_file"] else None
+        given = FileTexts(opt["contexts_file"]) if opt["contexts_file"] else None
+        contexts = None if given is None else given.part(0, len(given))
         report_content(store, ranker.approximate(store, opt["index_type"], contexts))
 
 
@@ -196,6 +210,7 @@ def report_content(store: "CandidateStore", approximate: "Description | None") -
         recall = {"recall@1": approximate.recall_at_1, "recall@10": approximate.recall_at_10}
         line |= {"index_type": approximate.index_type} | {name: round(value, 4) for name, value in recall.items()}
         line["contexts"] = approximate.contexts
+    line |= {} if store.fields is None else {"fields": dict(store.fields)}
     line["bytes"] = sum(entry.stat(follow_symlinks=False).st_size for entry in os.scandir(store.folder))
     print(json.dumps(line))
 

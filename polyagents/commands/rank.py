@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from polyagents.arguments import CommandParser, positive_int
+from polyagents.arguments import CommandParser, add_fields_flag, positive_int
 from polyagents.commands.context_answers import (
     add_index_flags,
     add_ranker_flags,
@@ -12,7 +12,8 @@ from polyagents.commands.context_answers import (
     load_rankers,
     opened_index,
 )
-from polyagents.files.json_files import json_number
+from polyagents.errors import InputError
+from polyagents.files.json_files import json_number, parse_json
 
 
 def parser() -> argparse.ArgumentParser:
@@ -25,30 +26,57 @@ def parser() -> argparse.ArgumentParser:
     )
     add_ranker_flags(parser)
     candidates = parser.add_mutually_exclusive_group(required=True)
-    candidates.add_argument("--candidates-file", help="UTF-8 text, one candidate per line")
+    candidates.add_argument(
+        "--candidates-file",
+        help="UTF-8 text, one candidate per line; or JSON lines (.jsonl) or Parquet (.parquet) with id and text",
+    )
+    add_fields_flag(parser)
     add_index_flags(parser, candidates)
+    parser.add_argument(
+        "--filter",
+        metavar="JSON",
+        help="which candidates may be found, by their fields: a value, a list of values, or bounds (gt, gte, lt, lte), "
+        """such as '{"tenant": "a", "year": {"gte": 2020}}'""",
+    )
     parser.add_argument("--top-k", type=positive_int, default=10, help="how many candidates to return")
     return parser
 
 
 def run(opt: Mapping[str, Any]) -> None:
     """Read contexts, rank, write a JSON line for each."""
-    from polyagents.index.in_memory import as_index  # imports torch
-    from polyagents.index.texts import read_candidates
+    from polyagents.index.filters import declared_fields  # these import torch
+    from polyagents.index.in_memory import as_index
+    from polyagents.index.records import candidates_of
     from polyagents.pipeline import Pipeline
 
+    where, fields = given_filter(opt["filter"]), declared_fields(opt["fields"])
+    if fields and not opt["candidates_file"]:
+        raise InputError("--fields is for --candidates-file; an index knows its fields.")
     ranker, second = load_rankers(opt)
     index = opened_index(ranker, opt)
     if index is None:
-        index = ranker.prepare(read_candidates(opt["candidates_file"]))
+        index = ranker.prepare(candidates_of(opt["candidates_file"], fields))
     candidates, pipeline = as_index(index, ranker.model), Pipeline(ranker, second, opt["rerank_top"])
+    candidates.filter(where)  # what is wrong with it is said once, before the first context
 
     def answer(context: str) -> dict[str, Any]:
         """Rank the candidates for one context."""
-        (matches,), (complete,), _ = pipeline.search([context], candidates, opt["top_k"])
-        found = [
-            {"index": match.index, "text": match.text, "score": json_number(round(match.score, 4))} for match in matches
-        ]
+        (matches,), (complete,), _ = pipeline.search([context], candidates, opt["top_k"], where)
+        found = []
+        for match in matches:
+            own = {} if match.id is None else {"id": match.id}
+            score = json_number(round(match.score, 4))
+            found.append({"index": match.index, **own, "text": match.text, "score": score})
         return ({"complete": complete} if candidates.is_approximate else {}) | {"candidates": found}
 
     answer_lines(answer)
+
+
+def given_filter(given: str | None) -> Any:
+    """Parse --filter; an InputError says if it is not JSON."""
+    try:
+        return None if given is None else parse_json(given)
+    except ValueError as error:
+        raise InputError(
+            f"""--filter {given!r:.60} is not JSON; give an object such as '{{"tenant": "a"}}'."""
+        ) from error

@@ -8,7 +8,15 @@ from collections.abc import Mapping
 from typing import Any
 from urllib.parse import quote
 
-from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, port_number, positive_int, threshold
+from polyagents.arguments import (
+    INDEX_URL,
+    CommandParser,
+    add_backend_flag,
+    add_fields_flag,
+    port_number,
+    positive_int,
+    threshold,
+)
 from polyagents.commands.context_answers import add_rerank_flags
 from polyagents.console import LOADING, say, waiting
 from polyagents.errors import InputError
@@ -35,6 +43,7 @@ def parser() -> argparse.ArgumentParser:
         "--candidates-file",
         help="UTF-8 text, one reply per line; by default, as in interactive, all labels of the model's task",
     )
+    add_fields_flag(parser)
     parser.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
     parser.add_argument("--index-url", help=INDEX_URL)
     add_rerank_flags(parser)
@@ -86,6 +95,8 @@ def run(opt: Mapping[str, Any]) -> None:
         raise InputError(
             "serve needs --model-file, and --candidates-file, --index-dir or --index-url, only one of these."
         )
+    if opt["fields"] and not opt["candidates_file"]:
+        raise InputError("--fields is for --candidates-file; an index knows its fields.")
     if token is not None and not token.strip():
         raise InputError("--token is empty; give one that cannot be guessed, or omit it on this machine.")
     if not token and not is_loopback(host):
@@ -116,6 +127,7 @@ def serve(opt: Mapping[str, Any], token: str | None, opened: socket.socket) -> N
         opt["hand_over"],
         opt["rerank"],
         opt["rerank_top"],
+        opt["fields"],
     )
     if not any(opt[name] for name in CANDIDATES):
         write_replies_of_task(zoo_file(opt["model_file"]))

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyagents.index.exact import Best, search
+from polyagents.index.exact import Best, search, search_allowed
 from polyagents.index.top_k import TopCandidates
 from polyagents.models.two_towers import Query
 from polyagents.surroundings import undisturbed
@@ -21,6 +21,9 @@ from polyagents.surroundings import undisturbed
 if TYPE_CHECKING:
     from polyagents.index.store import CandidateStore
 
+# How many candidates an exact search scans while a graph of a million adds one to a list. A filter lengthens lists, and
+# is left to the exact search if that is then faster.
+SCANNED = 20
 NEAR = 0.1  # times their mean length: context vectors that are this close share one search
 
 
@@ -63,37 +66,52 @@ class Shortlist(Protocol):
 
 
 class StoreNeighbours:
-    """A candidate store with its shortlist, as a `NeighbourSource`."""
+    """A candidate store with its shortlist, as a `NeighbourSource`; `allowed` [C] tells what may be found."""
 
-    def __init__(self, shortlist: Shortlist, store: "CandidateStore"):
-        self.shortlist, self.store = shortlist, store
+    def __init__(self, shortlist: Shortlist, store: "CandidateStore", allowed: np.ndarray | None = None):
+        self.shortlist, self.store, self.allowed = shortlist, store, allowed
+        self.share = 1.0 if allowed is None else float(allowed.mean())
 
     def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
         """Find the candidates nearest to vectors [q, D], in lists long enough for the best k candidates."""
-        count = min(max(self.shortlist.length, 2 * k), self.store.slots)
+        count = min(int(max(self.shortlist.length, 2 * k) / self.share), self.store.slots)
+        if self.allowed is not None and len(vectors) * count * SCANNED > self.store.slots:
+            none = np.empty((len(vectors), 0), np.int64)  # too few, so that the caller searches exactly
+            return Neighbours(none, none, none[0], torch.empty(0, self.store.width), none[0] > 0, False)
         products, lists = self.shortlist.nearest(vectors, count)
         members = np.unique(lists[lists >= 0])
-        alive = ~np.isin(members, self.store.deleted)
+        alive = ~np.isin(members, self.store.deleted) if self.allowed is None else self.allowed[members]
         return Neighbours(products, lists, members, self.store.rows(members), alive, len(members) == self.store.slots)
 
 
 @undisturbed()
 def search_shortlist(
-    query: Query, shortlist: Shortlist, store: "CandidateStore", k: int
+    query: Query, shortlist: Shortlist, store: "CandidateStore", k: int, allowed: np.ndarray | None = None
 ) -> tuple[TopCandidates, list[bool]]:
     """Find the k best candidates of every context among those that a shortlist of the store's vectors finds.
+
+    A filter lengthens the lists, so that as many are left of them as without it. A context is searched exactly if that
+    is faster, or if the stop rule does not hold.
+
+    Args:
+        allowed: [C], False for a candidate that must not be found, deleted or not; None if all others may be.
 
     Returns:
         The candidates, and for each context whether the stop rule held: longer lists would not change it.
     """
-    k = min(k, len(store))
-    source = StoreNeighbours(shortlist, store)
+    if allowed is not None and not allowed.any():
+        return search_allowed(query, store, k, allowed), [True] * len(query)
+    k = min(k, len(store) if allowed is None else int(allowed.sum()))
+    source = StoreNeighbours(shortlist, store, allowed)
     indices, scores, complete = [], [], []
     for example in range(len(query)):
         mine, done = search_one(query.one(example), source, k)
         found = TopCandidates(mine.indices[None], mine.scores[None])
-        if len(mine.indices) < k:  # most neighbours were deleted, or the searched clusters are small
-            found, done = search(query.one(example), store, k), True
+        # Most neighbours were deleted, or the searched clusters are small; or a filter left too few.
+        if len(mine.indices) < k or (allowed is not None and not done):
+            one = query.one(example)
+            found = search(one, store, k) if allowed is None else search_allowed(one, store, k, allowed)
+            done = True
         indices.append(found.indices[0])
         scores.append(found.scores[0])
         complete.append(done)

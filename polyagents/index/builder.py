@@ -18,6 +18,7 @@ from torch import Tensor
 
 from polyagents.console import Bar, duration, say
 from polyagents.errors import InputError
+from polyagents.index.columns import Columns
 from polyagents.index.shard import SHARD, Shard, write_shard
 from polyagents.index.stored_vectors import BYTES, StoredVectors, packed
 from polyagents.index.texts import Texts
@@ -125,9 +126,9 @@ def write_shards(
     plan = []
     for place, start in enumerate(range(0, total, SHARD), first):
         stop = min(start + SHARD, total)
-        keys = texts.keys[max(start - kept, 0) : stop - kept].tobytes()
+        keys = texts.contents[max(start - kept, 0) : stop - kept].tobytes()
         if start < kept and last is not None:
-            keys = last.tensors["keys"].numpy().tobytes() + keys
+            keys = last.mark + keys
         plan.append(BuildPart(start, stop, encoder.name(place, keys)))
     mine = plan[worker.rank :: worker.world]
     todo = [part for part in mine if not is_finished_shard(os.path.join(folder, part.name))]
@@ -142,22 +143,25 @@ def write_shards(
             require_files(folder, [part.name for part in todo])
             todo = []
         for start, stop, name in todo:
-            own = texts.part(max(start - kept, 0), stop - kept)
-            encode_shard(os.path.join(folder, name), own, encoder, bar, last if start < kept else None)
+            part = BuildPart(max(start - kept, 0), stop - kept)
+            encode_shard(os.path.join(folder, name), texts, part, encoder, bar, last if start < kept else None)
     return [(part.name, part.stop - part.start) for part in plan]
 
 
 def encode_shard(
-    path: str, texts: Sequence[str], encoder: CandidateEncoder, bar: Bar, last: Shard | None = None
+    path: str, texts: Texts, part: BuildPart, encoder: CandidateEncoder, bar: Bar, last: Shard | None = None
 ) -> None:
-    """Encode texts and write their shard; `last` is one that is not full, whose candidates come first."""
-    parts = [packed(vectors, encoder.stored_as) for vectors in vectors_in_blocks(texts, encoder.encode, bar)]
+    """Encode a part of the texts and write its shard; `last` is one that is not full, whose candidates come first."""
+    own, records = texts.part(part.start, part.stop), texts.records(part.start, part.stop)
+    parts = [packed(vectors, encoder.stored_as) for vectors in vectors_in_blocks(own, encoder.encode, bar)]
     if last is not None:
-        texts, parts = [*last.texts(), *texts], [last.stored(), *parts]
+        own, parts = [*last.texts(), *own], [last.stored(), *parts]
+        records = None if records is None else [*(last.records() or ()), *records]
         bar.update(len(last))
     columns = zip(*parts, strict=True)
     joined = (None if column[0] is None else torch.cat(column) for column in columns)
-    write_shard(path, texts, StoredVectors(*joined))  # type: ignore[arg-type]
+    described = None if records is None else Columns.of(records, texts.fields or {})
+    write_shard(path, own, StoredVectors(*joined), described)  # type: ignore[arg-type]
 
 
 @dataclass(frozen=True)
@@ -186,7 +190,7 @@ class ShardWork:
         if encoder.model != self.model:
             raise other_model()
         with Bar(disable=True) as bar:
-            encode_shard(path, texts.part(part.start, part.stop), encoder, bar)
+            encode_shard(path, texts, part, encoder, bar)
 
 
 def require_files(folder: str, names: Sequence[str]) -> None:

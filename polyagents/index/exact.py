@@ -11,13 +11,14 @@ Nothing here knows files: what is searched gives `blocks` of vectors.
 
 import weakref
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from polyagents.index.filters import Filter
 from polyagents.index.interface import Hits, Index
 from polyagents.index.resident import joined_blocks, search_resident
 from polyagents.index.scan import Scan
@@ -29,6 +30,8 @@ from polyagents.surroundings import undisturbed
 # Dot products held at once, B x M x C. Measured on two cores over a million candidates: 1 million takes 111 ms for one
 # context, 2 to 8 million 100 to 107 ms.
 SCAN_PRODUCTS = 4_000_000
+# The share of candidates below which those that a filter leaves are gathered, not scanned with all others.
+FEW = 0.05
 SCORED_AT_ONCE = 256  # candidates that are scored in fp32 before the bar is looked at again
 
 
@@ -40,6 +43,35 @@ class Vectors(Protocol):
     def blocks(self) -> Iterator[VectorBlock]:
         """Yield all vectors, some thousands at a time."""
         ...
+
+
+class RowVectors(Vectors, Protocol):
+    """Vectors that can be read one by one, too."""
+
+    def rows(self, indices: np.ndarray) -> Tensor:
+        """Return some of the vectors, [r, D] fp32, in the order of the indices."""
+        ...
+
+
+class Allowed:
+    """Vectors of which a search may find some: the others are as if deleted."""
+
+    def __init__(self, vectors: Vectors, allowed: np.ndarray):
+        self.vectors, self.allowed = vectors, torch.from_numpy(allowed)
+
+    def __len__(self) -> int:
+        return int(self.allowed.sum())
+
+    def blocks(self) -> Iterator[VectorBlock]:
+        """Yield all vectors, with those alive that are allowed; blocks without any are left out."""
+        return (
+            block for block in map(self.block, self.vectors.blocks()) if block.alive is not None and block.alive.any()
+        )
+
+    def block(self, block: VectorBlock) -> VectorBlock:
+        """Return a block in which those are alive that are allowed."""
+        alive = self.allowed[block.start : block.start + len(block.vectors)]
+        return block._replace(alive=alive.to(block.vectors.device))
 
 
 @undisturbed()
@@ -68,6 +100,29 @@ def search(query: Query, vectors: Vectors, k: int) -> TopCandidates:
         one = search_blocks(query.one(example), vectors, k)
         found.indices[example], found.scores[example] = one.indices[0], one.scores[0]
     return TopCandidates(found.indices, found.scores)
+
+
+@undisturbed()
+def search_allowed(query: Query, vectors: RowVectors, k: int, allowed: np.ndarray) -> TopCandidates:
+    """Find the k best candidates of every context among those that are allowed, exactly.
+
+    A few are gathered and scored; more are scanned with all others, as if those were deleted.
+
+    Args:
+        allowed: [C], False for a candidate that must not be found, deleted or not.
+    """
+    places = np.flatnonzero(allowed)
+    k = min(k, len(places))
+    if k == 0 or len(places) >= FEW * len(allowed):
+        return search(query, Allowed(vectors, allowed), k)
+    rows = max(PRODUCTS // query.products, 1)
+    best = [Best(k) for _ in range(len(query))]
+    for start in range(0, len(places), rows):
+        some = places[start : start + rows]
+        scores = query.scores(vectors.rows(some).to(query.device)).cpu().numpy()
+        for one, row in zip(best, scores, strict=True):
+            one.merge(some, row)
+    return TopCandidates(np.stack([one.indices for one in best]), np.stack([one.scores for one in best]))
 
 
 def search_blocks(query: Query, vectors: Vectors, k: int) -> TopCandidates:
@@ -100,6 +155,9 @@ def resident(vectors: Vectors, device: torch.device) -> VectorBlock | None:
     """Return all vectors as one block, kept on a GPU from the first search on; None on a CPU, or if they do not fit."""
     if device.type != "cuda":
         return None
+    if isinstance(vectors, Allowed):
+        whole = resident(vectors.vectors, device)
+        return None if whole is None else vectors.block(whole)
     kept = ON_DEVICE.setdefault(vectors, {})
     if device not in kept:
         blocks = list(vectors.blocks())
@@ -169,9 +227,18 @@ class ScannedIndex(Index):
     def blocks(self) -> Iterator[VectorBlock]:
         """Yield all vectors, some thousands at a time."""
 
-    def search(self, query: Query, k: int) -> list[Hits]:
+    @abstractmethod
+    def rows(self, indices: Sequence[int] | np.ndarray) -> Tensor:
+        """Return some of the vectors, [r, D] fp32, in the order of the indices."""
+
+    @abstractmethod
+    def mask(self, where: Filter) -> np.ndarray:
+        """Tell which candidates are not deleted and meet the conditions: [C] boolean."""
+
+    def search(self, query: Query, k: int, where: Filter | None = None) -> list[Hits]:
         """Find the k best candidates of each of B contexts."""
-        return self.hits(search(query, self, k))
+        found = search(query, self, k) if where is None else search_allowed(query, self, k, self.mask(where))
+        return self.hits(found)
 
     def scores(self, query: Query) -> Tensor:
         """Score every candidate for every context: [B, C] fp32, -inf for a removed one."""

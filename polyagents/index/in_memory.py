@@ -11,7 +11,9 @@ from torch import Tensor
 from polyagents.files.given_texts import texts_of
 from polyagents.files.hashing import fingerprint, utf8
 from polyagents.index.builder import Encode, encoded
+from polyagents.index.columns import Columns
 from polyagents.index.exact import ScannedIndex
+from polyagents.index.filters import Filter
 from polyagents.index.interface import DIGITS, Contexts, Hits, Index
 from polyagents.index.shard import SHARD
 from polyagents.index.stored_vectors import Coarse, VectorBlock, packed
@@ -50,19 +52,41 @@ class InMemoryVectors:
 class InMemoryCandidates(InMemoryVectors, ScannedIndex):
     """Candidates and their vectors [C, D] in memory; a change makes another one."""
 
-    def __init__(self, texts: Sequence[str], vectors: Tensor, encoded_by: object = None, alive: Tensor | None = None):
+    def __init__(
+        self,
+        texts: Sequence[str],
+        vectors: Tensor,
+        encoded_by: object = None,
+        alive: Tensor | None = None,
+        columns: Columns | None = None,
+    ):
         super().__init__(vectors, alive)
-        self.encoded_by = encoded_by
+        self.encoded_by, self.columns = encoded_by, columns
+        self.fields = None if columns is None else columns.fields
         self.listed = list(texts)
+        self.names = names_of(self.listed, columns)
         there = range(len(self.listed)) if alive is None else alive.nonzero().flatten().tolist()
-        self.places = {self.listed[place]: place for place in reversed(there)}
+        self.places = {self.names[place]: place for place in reversed(there)}
 
     @classmethod
     @undisturbed()
-    def encode(cls, texts: Sequence[str], model: TwoTowerModel) -> "InMemoryCandidates":
-        """Encode one text or more, with a progress bar if there are many."""
+    def encode(cls, texts: Sequence[str], model: TwoTowerModel, columns: Columns | None = None) -> "InMemoryCandidates":
+        """Encode one text or more, with a progress bar if there are many; `columns` has their ids, if they have any."""
         vectors = encoded(texts, model.encode_texts, show_progress=len(texts) >= MANY)
-        return cls(texts, vectors, model.version())
+        return cls(texts, vectors, model.version(), columns=columns)
+
+    def rows(self, indices: Sequence[int] | np.ndarray) -> Tensor:
+        """Return some of the vectors, [r, D] fp32, in the order of the indices."""
+        return self.all.exact(torch.as_tensor(np.asarray(indices, np.int64)))
+
+    def mask(self, where: Filter) -> np.ndarray:
+        """Tell which candidates are not removed and meet the conditions: [C] boolean."""
+        found = mask_of(self.columns, where)
+        return found if self.all.alive is None else found & self.all.alive.numpy()
+
+    def ids_of(self, indices: Sequence[int] | np.ndarray) -> list[str] | None:
+        """Return the ids of some candidates, in the order of the indices; None for plain lines."""
+        return None if self.columns is None else self.columns.ids_of(indices)
 
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
         """Return the texts of some candidates, in the order of the indices."""
@@ -70,36 +94,64 @@ class InMemoryCandidates(InMemoryVectors, ScannedIndex):
 
     @property
     def generation(self) -> str:
-        """A digest of the texts, and of which were removed."""
-        removed = [] if self.all.alive is None else [self.all.alive.numpy().tobytes()]
-        return fingerprint([*map(utf8, self.listed), *removed])[:DIGITS]
+        """A digest of the texts, of their ids and fields, and of which were removed."""
+        tensors = [] if self.columns is None else [*self.columns.tensors.values()]
+        tensors += [] if self.all.alive is None else [self.all.alive]
+        return fingerprint([*map(utf8, self.listed), *(tensor.numpy().tobytes() for tensor in tensors)])[:DIGITS]
 
-    def find(self, text: str) -> int | None:
-        """Return the index of a candidate; None if it is not among them."""
-        return self.places.get(text)
+    def find(self, name: str) -> int | None:
+        """Return the index of a candidate by its id, a plain line's by its text; None if it is not among them."""
+        return self.places.get(name)
 
     def add(self, texts: Texts, encode: Encode) -> "InMemoryCandidates":
-        """Return these candidates followed by the texts that are not among them."""
-        fresh = [text for text in texts.part(0, len(texts)) if text not in self.places]
+        """Return these candidates, without those that are replaced, followed by those that are not among them."""
+        fresh, columns, replaced = added(self.listed, self.columns, self.places, texts)
         if not fresh:
             return self
+        alive = torch.ones(len(self.listed)).bool() if self.all.alive is None else self.all.alive.clone()
+        alive[replaced] = False
+        alive = torch.cat([alive, torch.ones(len(fresh)).bool()])
         vectors = torch.cat([self.all.exact(slice(None)), encode(fresh)])
-        alive = None if self.all.alive is None else torch.cat([self.all.alive, torch.ones(len(fresh)).bool()])
-        return InMemoryCandidates(self.listed + fresh, vectors, self.encoded_by, alive)
+        return InMemoryCandidates(self.listed + fresh, vectors, self.encoded_by, alive, columns)
 
-    def remove(self, texts: Sequence[str]) -> "InMemoryCandidates":
+    def remove(self, names: Sequence[str]) -> "InMemoryCandidates":
         """Return these candidates without some; the others keep their index."""
-        gone = set(texts)
-        alive = torch.tensor([text not in gone for text in self.listed])
+        gone = set(names)
+        alive = torch.tensor([name not in gone for name in self.names])
         alive = alive if self.all.alive is None else self.all.alive & alive
-        return InMemoryCandidates(self.listed, self.all.exact(slice(None)), self.encoded_by, alive)
+        return InMemoryCandidates(self.listed, self.all.exact(slice(None)), self.encoded_by, alive, self.columns)
+
+
+def names_of(listed: list[str], columns: Columns | None) -> list[str]:
+    """Return the ids of listed candidates; plain lines are their own."""
+    return listed if columns is None else columns.ids_of(range(len(columns)))
+
+
+def mask_of(columns: Columns | None, where: Filter) -> np.ndarray:
+    """Tell which candidates meet the conditions: [C] boolean."""
+    assert columns is not None  # otherwise `Index.filter` has refused
+    return columns.mask(where)
+
+
+def added(
+    listed: list[str], columns: Columns | None, places: Mapping[str, int], texts: Texts
+) -> tuple[list[str], Columns | None, list[int]]:
+    """Return the texts that a change adds to a list, the columns of all, and the places of those that it replaces."""
+    records = texts.records(0, len(texts))
+    if records is None or columns is None:
+        return [text for text in texts.part(0, len(texts)) if text not in places], columns, []
+    before = columns.records(listed)
+    fresh = [one for one in records if one.id not in places or before[places[one.id]] != one]
+    replaced = [places[one.id] for one in fresh if one.id in places]
+    return [one.text for one in fresh], Columns.of([*before, *fresh], columns.fields), replaced
 
 
 class ListedCandidates(Index):
     """Texts that a model reads when it is asked: with each context, or (two towers) into its cache of vectors."""
 
-    def __init__(self, texts: Iterable[str], model: RankingModel):
-        self.listed, self.model = list(texts), model
+    def __init__(self, texts: Iterable[str], model: RankingModel, columns: Columns | None = None):
+        self.listed, self.model, self.columns = list(texts), model, columns
+        self.fields = None if columns is None else columns.fields
 
     @functools.cached_property
     def distinct(self) -> tuple[CandidateSet, list[int]]:
@@ -138,12 +190,29 @@ class ListedCandidates(Index):
         """Return the scores [B, C] of all candidates from those of the distinct ones."""
         return scores[:, self.distinct[1]]
 
-    def search(self, query: Any, k: int) -> list[Hits]:
-        """Find the k best candidates of each of B contexts."""
+    def search(self, query: Any, k: int, where: Filter | None = None) -> list[Hits]:
+        """Find the k best candidates of each of B contexts; the model reads only those that meet the conditions."""
+        if where is not None:
+            places = np.flatnonzero(mask_of(self.columns, where))
+            return self._among(places, ListedCandidates(self.texts_of(places), self.model).search(query, k))
         return self.hits(TopCandidates.of(self.scores(query).cpu().numpy(), k))
 
-    def search_in_pieces(self, model: RankingModel, contexts: Contexts, k: int, tokens: int) -> Steps[list[Hits]]:
+    def _among(self, places: np.ndarray, found: list[Hits]) -> list[Hits]:
+        """Return what was found among the candidates at some places as found among all."""
+        return [Hits(places[one.indices], one.scores, self.texts_of, one.complete, self.ids_of) for one in found]
+
+    def search_in_pieces(
+        self, model: RankingModel, contexts: Contexts, k: int, tokens: int, where: Filter | None = None
+    ) -> Steps[list[Hits]]:
         """Search as `search` does; the model reads at most `tokens` tokens between two steps."""
+        if where is not None:
+            places = np.flatnonzero(mask_of(self.columns, where))
+            some = ListedCandidates(self.texts_of(places), self.model)
+            if not len(places):
+                yield
+                return self._among(places, some.search(contexts, k))
+            found = yield from some.search_in_pieces(model, contexts, k, tokens)
+            return self._among(places, found)
         scores = yield from self.model.scores_in_pieces(contexts, self.distinct[0], tokens)
         return self.hits(TopCandidates.of(self.spread(scores).cpu().numpy(), k))
 
@@ -151,24 +220,35 @@ class ListedCandidates(Index):
         """Return the texts of some candidates, in the order of the indices."""
         return [self.listed[index] for index in indices]
 
+    def ids_of(self, indices: Sequence[int] | np.ndarray) -> list[str] | None:
+        """Return the ids of some candidates, in the order of the indices; None for plain lines."""
+        return None if self.columns is None else self.columns.ids_of(indices)
+
     @functools.cached_property
     def places(self) -> dict[str, int]:
-        """The index of each text, the first one of repeated texts."""
-        return {text: place for place, text in reversed(list(enumerate(self.listed)))}
+        """The index of each id, a plain line's of its text, the first one of repeated texts."""
+        return {name: place for place, name in reversed(list(enumerate(names_of(self.listed, self.columns))))}
 
-    def find(self, text: str) -> int | None:
-        """Return the index of a candidate; None if it is not among them."""
-        return self.places.get(text)
+    def find(self, name: str) -> int | None:
+        """Return the index of a candidate by its id, a plain line's by its text; None if it is not among them."""
+        return self.places.get(name)
 
     def add(self, texts: Texts, encode: Encode) -> "ListedCandidates":
-        """Return these candidates followed by the texts that are not among them; nothing is encoded."""
-        fresh = (text for text in texts.part(0, len(texts)) if text not in self.places)
-        return ListedCandidates([*self.listed, *fresh], self.model)
+        """Return these candidates, without those that are replaced, followed by those that are not among them."""
+        fresh, columns, replaced = added(self.listed, self.columns, self.places, texts)
+        return ListedCandidates([*self.listed, *fresh], self.model, columns)._without(set(replaced))
 
-    def remove(self, texts: Sequence[str]) -> "ListedCandidates":
-        """Return the list without some texts; those after them move up."""
-        gone = set(texts)
-        return ListedCandidates((text for text in self.listed if text not in gone), self.model)
+    def remove(self, names: Sequence[str]) -> "ListedCandidates":
+        """Return the list without some candidates; those after them move up."""
+        gone, own = set(names), names_of(self.listed, self.columns)
+        return self._without({place for place, name in enumerate(own) if name in gone})
+
+    def _without(self, gone: set[int]) -> "ListedCandidates":
+        left, columns = [place for place in range(len(self.listed)) if place not in gone], self.columns
+        if columns is not None:
+            every = columns.records(self.listed)
+            columns = Columns.of([every[place] for place in left], columns.fields)
+        return ListedCandidates(self.texts_of(left), self.model, columns)
 
 
 class ListedOptions(ListedCandidates):

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from polyagents.errors import InputError
 from polyagents.index.builder import Encode
+from polyagents.index.filters import Fields, Filter, parse_filter
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
 from polyagents.models.two_towers import Query
@@ -33,6 +34,7 @@ class Hits:
         indices: [n], at most as many as were asked for.
         scores: [n] fp32.
         read: returns the texts of indices.
+        read_ids: returns their ids; None for plain lines, whose id is the line.
         complete: whether no other candidate can be among the best; always of an exact search.
     """
 
@@ -40,11 +42,17 @@ class Hits:
     scores: np.ndarray
     read: Callable[[np.ndarray], list[str]]
     complete: bool = True
+    read_ids: Callable[[np.ndarray], list[str] | None] = lambda _: None
 
     @property
     def texts(self) -> list[str]:
         """Their texts; a store reads them only now."""
         return self.read(self.indices)
+
+    @property
+    def ids(self) -> list[str] | None:
+        """Their ids, read only now; None for plain lines."""
+        return self.read_ids(self.indices)
 
 
 class Index(ABC):
@@ -54,10 +62,13 @@ class Index(ABC):
         encoded_by: the fingerprint of the model that encoded the candidates, or the `version` of its weights; None if
             they are not encoded.
         stored_as: bf16, fp32 or int8.
+        fields: name and kind of each declared field, by which a search can be filtered; None for plain lines, whose id
+            is the line itself.
     """
 
     encoded_by: object = None
     stored_as: str = "fp32"
+    fields: Fields | None = None
 
     @abstractmethod
     def __len__(self) -> int:
@@ -73,9 +84,20 @@ class Index(ABC):
         encoder.check(self.encoded_by)
         return encoder.query(contexts)
 
+    def filter(self, given: Any) -> Filter | None:
+        """Check a filter (filters.py), so that `search` takes it; a FilterError says what is wrong with it.
+
+        Args:
+            given: as of JSON; None or {} for none.
+        """
+        return parse_filter(given, self.fields)
+
     @abstractmethod
-    def search(self, query: Query, k: int) -> list[Hits]:
+    def search(self, query: Query, k: int, where: Filter | None = None) -> list[Hits]:
         """Find the k best candidates of each of B contexts; fewer if there are fewer.
+
+        Args:
+            where: conditions that they meet; the result of `filter`.
 
         Raises:
             EngineError: an engine does not answer.
@@ -93,16 +115,20 @@ class Index(ABC):
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
         """Return the texts of some candidates, in the order of the indices."""
 
+    def ids_of(self, indices: Sequence[int] | np.ndarray) -> list[str] | None:
+        """Return the ids of some candidates, in the order of the indices; None for plain lines."""
+        return None
+
     def __getitem__(self, index: int) -> str:
         return self.texts_of([index])[0]
 
     @abstractmethod
-    def find(self, text: str) -> int | None:
-        """Return the index of a candidate; None if it is not among them."""
+    def find(self, name: str) -> int | None:
+        """Return the index of a candidate by its id, a plain line's by its text; None if it is not among them."""
 
     @abstractmethod
     def add(self: Self, texts: Texts, encode: Encode) -> Self:
-        """Add candidates, distinct texts; those that are there already are skipped.
+        """Add candidates; those that are there already are skipped, and one with another text or field is replaced.
 
         Args:
             encode: the model that encoded the others.
@@ -112,8 +138,8 @@ class Index(ABC):
         """
 
     @abstractmethod
-    def remove(self: Self, texts: Sequence[str]) -> Self:
-        """Remove candidates; missing texts are skipped, and the others keep their index.
+    def remove(self: Self, names: Sequence[str]) -> Self:
+        """Remove candidates by their ids, plain lines by their texts; missing ones are skipped, and the others stay.
 
         Raises:
             InputError: the folder may not be written, none would remain in it, or an engine refuses.
@@ -148,12 +174,14 @@ class Index(ABC):
     def check(self) -> None:  # noqa: B027  most cannot be away
         """Raise an EngineError if the candidates cannot be reached."""
 
-    def search_in_pieces(self, model: RankingModel, contexts: Contexts, k: int, tokens: int) -> Steps[list[Hits]]:
+    def search_in_pieces(
+        self, model: RankingModel, contexts: Contexts, k: int, tokens: int, where: Filter | None = None
+    ) -> Steps[list[Hits]]:
         """Search as `search` does, and encode at most `tokens` tokens between two steps, if candidates are encoded."""
         yield
-        return self.search(self.query(model, contexts), k)
+        return self.search(self.query(model, contexts), k, where)
 
     def hits(self, found: TopCandidates, complete: Sequence[bool] | None = None) -> list[Hits]:
         """Return the rows of [B, k] candidates, complete unless it is said."""
         rows = zip(found.indices, found.scores, complete or [True] * len(found.indices), strict=True)
-        return [Hits(indices, scores, self.texts_of, done) for indices, scores, done in rows]
+        return [Hits(indices, scores, self.texts_of, done, self.ids_of) for indices, scores, done in rows]

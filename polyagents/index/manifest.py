@@ -17,6 +17,7 @@ from polyagents.files.atomic import TEMPORARY, atomic_write
 from polyagents.files.json_files import fits, read_fields, read_json
 from polyagents.files.locks import exclusive_folder
 from polyagents.files.own_folder import LOCK
+from polyagents.index.filters import KINDS, NAME
 from polyagents.index.shard import Shard
 from polyagents.index.stored_vectors import STORED_AS
 
@@ -56,6 +57,7 @@ class Manifest:
         shards: name and number of candidates of each.
         deleted: indices of deleted candidates, ascending.
         generation: how often the folder's manifest was written before and with this one; 0 in those of 0.1.0.
+        fields: name and kind of each declared field; None for plain lines, which have no ids either.
     """
 
     model: str
@@ -65,6 +67,7 @@ class Manifest:
     deleted: list[int] = field(default_factory=list)
     format: str = FORMAT
     generation: int = 0
+    fields: dict[str, str] | None = None
 
     @classmethod
     def read(cls, folder: str) -> "Manifest | None":
@@ -90,7 +93,8 @@ class Manifest:
         named = all(re.fullmatch(SHARD_NAME, name) for name in names) and len({*names}) == len(names) > 0
         gone = [-1, *self.deleted, sum(counts)]
         ordered = all(one < other for one, other in itertools.pairwise(gone))
-        fine = self.format == FORMAT and self.stored_as in STORED_AS and min(counts, default=0) > 0
+        known = all(NAME.fullmatch(name) and kind in KINDS for name, kind in (self.fields or {}).items())
+        fine = known and self.format == FORMAT and self.stored_as in STORED_AS and min(counts, default=0) > 0
         return self if named and ordered and fine else None
 
     def commit(self, folder: str) -> None:
@@ -101,7 +105,9 @@ class Manifest:
         before = Manifest.read(folder)
         generation = 1 + (0 if before is None else before.generation)
         with atomic_write(os.path.join(folder, MANIFEST)) as temporary, open(temporary, "w", encoding="utf-8") as file:
-            json.dump(asdict(self) | {"generation": generation}, file)
+            # Without fields as before there were any, so that earlier versions read the index of plain lines.
+            known = {name: value for name, value in asdict(self).items() if name != "fields" or value is not None}
+            json.dump(known | {"generation": generation}, file)
         for name in set(os.listdir(folder)) - set(names):
             path = os.path.join(folder, name)
             if OURS.fullmatch(name) and os.path.isdir(path):  # an unfinished shard of a machine that was lost
@@ -128,6 +134,10 @@ class Manifest:
             if len(shard) != count:
                 raise damaged_shard(path, f"holds {len(shard)} candidates, not {count}")
             shards.append(shard)
+            if (shard.columns and shard.columns.fields) != self.fields:
+                raise damaged_shard(path, "has other fields than the index")
+            if shard.columns is not None and self.fields is not None:
+                shard.columns.fields = self.fields  # in the order in which they were declared
             if shard.form != (self.stored_as, shards[0].form[1]):
                 raise damaged_shard(
                     path, f"holds vectors of another form than {self.stored_as} of width {shards[0].form[1]}"

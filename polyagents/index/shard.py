@@ -3,11 +3,11 @@
 A shard is a safetensors file: `vectors` [n, D], for int8 their `scales` [n], for fp32 their `rest` [n, D]; their
 `norms` [n]; for bf16 and fp32 a coarse copy in 8 bits (`coarse` [n, D], `coarse_scales` [n], `coarse_lost` [n]), which
 shards of version 0.1.0 lack; the texts one after the other with the `ends` [n] of each, and the `keys` [n, 2] by which
-texts are found. Its metadata holds a checksum of all of it. A shard never changes once it is written.
+texts are found: of its id, which is the text itself unless the candidates have ids and fields (columns.py).
+Its metadata holds a checksum of all of it. A shard never changes once it is written.
 """
 
 import hashlib
-import itertools
 import os
 from collections.abc import Sequence
 
@@ -19,6 +19,7 @@ from polyagents.errors import InputError
 from polyagents.files.hashing import text_key, utf8
 from polyagents.files.lines import opened
 from polyagents.files.tensors import write_tensors
+from polyagents.index.columns import Columns, Record, Strings
 from polyagents.index.stored_vectors import Coarse, StoredVectors, VectorBlock, unpacked
 from polyagents.index.texts import key_columns
 
@@ -55,8 +56,16 @@ class Shard:
             names = set(file.keys())
             self.tensors = {name: file.get_tensor(name) for name in names}
             self.checksum = (file.metadata() or {}).get("checksum", "")
-        if not self.checksum or not is_shard(self.tensors):
+        try:
+            self.columns = Columns.among(self.tensors)
+        except ValueError as error:
+            raise SafetensorError(f"{path} has {error}") from error
+        own = {name: one for name, one in self.tensors.items() if name in TENSORS}
+        others = {} if self.columns is None else self.columns.tensors
+        if not self.checksum or self.tensors.keys() != own.keys() | others.keys() or not is_shard(own):
             raise SafetensorError(f"{path} is not a shard")
+        if self.columns is not None and len(self.columns) != len(self):
+            raise SafetensorError(f"{path} has another number of ids than of vectors")
 
     def __len__(self) -> int:
         return len(self.tensors["vectors"])
@@ -94,15 +103,24 @@ class Shard:
         Raises:
             InputError: a text is not UTF-8, so another program has written it.
         """
-        stop = len(self) if stop is None else stop
-        ends = [int(self.tensors["ends"][start - 1]) if start else 0, *self.tensors["ends"][start:stop].tolist()]
-        content = bytes(self.tensors["text"][ends[0] : ends[-1]].numpy())
+        raw = Strings(self.tensors["text"], self.tensors["ends"]).part(start, len(self) if stop is None else stop)
         try:
-            return [content[a - ends[0] : b - ends[0]].decode("utf-8") for a, b in itertools.pairwise(ends)]
+            return [one.decode("utf-8") for one in raw]
         except UnicodeDecodeError as error:
             raise InputError(
                 f"{self.path} holds a text that is not UTF-8, which build_index does not write; build the index again."
             ) from error
+
+    def records(self, start: int = 0, stop: int | None = None) -> list[Record] | None:
+        """Return its candidates from one place to another with ids and fields; None for plain lines."""
+        if (columns := self.columns) is None:
+            return None
+        return columns.records(self.texts(start, stop), start)
+
+    @property
+    def mark(self) -> bytes:
+        """Return what the name of a shard that begins with these candidates depends on."""
+        return bytes(self.tensors["keys"].numpy().tobytes()) if self.columns is None else self.checksum.encode()
 
     def is_whole(self) -> bool:
         """Tell whether it is unchanged; this reads all of it, at about 1 GB a second."""
@@ -126,19 +144,25 @@ def is_shard(tensors: dict[str, Tensor]) -> bool:
         return False
     if len(tensors.keys() & set(COARSE)) not in (0, len(COARSE)) or {"coarse", "scales"} <= tensors.keys():
         return False
-    begins = torch.cat([ends.new_zeros(1), ends])
-    return bool((begins[1:] >= begins[:-1]).all()) and int(ends[-1]) <= len(text)
+    return Strings(text, ends).is_sound()
 
 
-def write_shard(path: str, texts: Sequence[str], stored: StoredVectors) -> None:
-    """Write a shard atomically; an InputError says if the disk is full, or the folder may not be written."""
+def write_shard(path: str, texts: Sequence[str], stored: StoredVectors, columns: Columns | None = None) -> None:
+    """Write a shard atomically; an InputError says if the disk is full, or the folder may not be written.
+
+    Args:
+        columns: ids and fields; None for plain lines.
+    """
     raw = [utf8(text) for text in texts]
+    packed_texts = Strings.of(raw)
+    ids = raw if columns is None else list(columns.ids)
     tensors = {
         "norms": torch.linalg.vector_norm(unpacked(stored), dim=1),
-        "text": torch.frombuffer(bytearray(b"".join(raw)) or bytearray(1), dtype=torch.uint8),
-        "ends": torch.tensor([len(text) for text in raw]).cumsum(0),
-        "keys": torch.from_numpy(key_columns(b"".join(text_key(text) for text in raw)).copy()),
+        "text": packed_texts.content,
+        "ends": packed_texts.ends,
+        "keys": torch.from_numpy(key_columns(b"".join(map(text_key, ids))).copy()),
     }
+    tensors |= {} if columns is None else columns.tensors
     tensors |= {name: part.contiguous() for name, part in stored._asdict().items() if part is not None}
     if (coarse := Coarse.of(stored)) is not None:
         tensors |= dict(zip(COARSE, coarse, strict=True))

@@ -26,12 +26,14 @@ from polyagents.files.own_folder import refuse_foreign
 from polyagents.index.approximate import search_shortlist
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Encode, Worker, write_shards
 from polyagents.index.exact import ScannedIndex
+from polyagents.index.filters import Fields, Filter
 from polyagents.index.in_memory import InMemoryCandidates, ListedCandidates
 from polyagents.index.interface import DIGITS, Hits, Index
 from polyagents.index.manifest import Manifest, index_folder, is_index
+from polyagents.index.records import candidates_of, has_ids, read_candidates
 from polyagents.index.shard import SHARD, Shard
 from polyagents.index.stored_vectors import STORED_AS, VectorBlock
-from polyagents.index.texts import FileTexts, Texts, first_of_each, key_columns, open_candidates, read_candidates
+from polyagents.index.texts import Texts, key_columns, open_candidates, places_among
 from polyagents.models.two_towers import Query
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
@@ -58,7 +60,7 @@ class CandidateStore(ScannedIndex):
 
     def __init__(self, folder: str, manifest: Manifest):
         self.folder, self.manifest = folder, manifest
-        self.encoded_by, self.stored_as = manifest.model, manifest.stored_as
+        self.encoded_by, self.stored_as, self.fields = manifest.model, manifest.stored_as, manifest.fields
         self.shards = manifest.open_shards(folder)
         self.starts = np.concatenate([[0], np.cumsum([len(shard) for shard in self.shards])]).tolist()
         self.deleted = np.array(manifest.deleted, np.int64)
@@ -130,7 +132,7 @@ class CandidateStore(ScannedIndex):
         """
         return self.shortlist is not None
 
-    def search(self, query: Query, k: int) -> list[Hits]:
+    def search(self, query: Query, k: int, where: Filter | None = None) -> list[Hits]:
         """Find the k best candidates of each of B contexts, by the shortlist if there is one.
 
         >>> store = ranker.open_index("replies.index")
@@ -138,8 +140,31 @@ class CandidateStore(ScannedIndex):
         [True, True]
         """
         if self.shortlist is None:
-            return super().search(query, k)
-        return self.hits(*search_shortlist(query, self.shortlist, self, k))
+            return super().search(query, k, where)
+        allowed = None if where is None else self.mask(where)
+        return self.hits(*search_shortlist(query, self.shortlist, self, k, allowed))
+
+    def mask(self, where: Filter) -> np.ndarray:
+        """Tell which candidates are not deleted and meet the conditions: [C] boolean.
+
+        >>> store = ranker.index("faq.jsonl", "faq.index", fields=["language"])
+        >>> store.mask(store.filter({"language": "en"}))
+        array([ True,  True, False])
+        """
+        found = np.concatenate([shard.columns.mask(where) for shard in self.shards if shard.columns is not None])
+        found[self.deleted] = False
+        return found
+
+    def ids_of(self, indices: Sequence[int] | np.ndarray) -> list[str] | None:
+        """Return the ids of some candidates, in the order of the indices; None for plain lines.
+
+        >>> ranker.index("faq.jsonl", "faq.index", fields=["language"]).ids_of([2, 0])
+        ['c', 'a']
+        """
+        if self.fields is None:
+            return None
+        places = [self._place(int(index)) for index in indices]
+        return [shard.columns.ids_of([place])[0] for shard, place in places if shard.columns is not None]
 
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
         """Return the texts of some candidates, in the order of the indices.
@@ -150,14 +175,14 @@ class CandidateStore(ScannedIndex):
         places = map(self._place, map(int, indices))
         return [shard.texts(place, place + 1)[0] for shard, place in places]
 
-    def find(self, text: str) -> int | None:
-        """Return the index of a candidate; None if it is not among them.
+    def find(self, name: str) -> int | None:
+        """Return the index of a candidate by its id, a plain line's by its text; None if it is not among them.
 
         >>> store = ranker.open_index("replies.index")
         >>> store.find("bye"), store.find("good night")
         (5, None)
         """
-        wanted = key_columns(text_key(utf8(text)))[0]
+        wanted = key_columns(text_key(utf8(name)))[0]
         for start, shard in zip(self.starts, self.shards, strict=False):
             keys = shard.tensors["keys"].numpy()
             for place in np.flatnonzero(keys[:, 0] == wanted[0]):
@@ -233,8 +258,9 @@ class CandidateStore(ScannedIndex):
         encoder: CandidateEncoder,
         worker: Worker = ALONE,
         cluster: Cluster | None = None,
+        fields: Fields | None = None,
     ) -> "CandidateStore":
-        """Return the store of a text file's lines; it is built or completed unless it is up to date.
+        """Return the store of a file's candidates; it is built or completed unless it is up to date.
 
         `Ranker.index` calls it, and is what most users call.
 
@@ -243,10 +269,12 @@ class CandidateStore(ScannedIndex):
         6
 
         Args:
-            candidates_file: UTF-8, one candidate a line; blank lines and repetitions are skipped.
+            candidates_file: UTF-8, one candidate a line; blank lines and repetitions are skipped. Or JSON lines or
+                Parquet, with an id each (records.py).
             folder: created if it is missing.
             worker: decides this process's part of the work, if several build together.
             cluster: machines that encode, in place of this one.
+            fields: name and kind of each field that is kept, of a file with ids.
 
         Raises:
             InputError: the file cannot be read, the disk is full, the folder is another's, or candidates of it were
@@ -255,16 +283,17 @@ class CandidateStore(ScannedIndex):
         if encoder.stored_as not in STORED_AS:
             raise InputError(f"Vectors are stored as {', '.join(STORED_AS)}, not {encoder.stored_as!r}.")
         with open_candidates(candidates_file) as file:
-            source = stream_digest(file)  # the `digest` of its FileTexts
-        store = cls._true_store(folder, encoder, source)
+            source = stream_digest(file)  # the `digest` of its CandidatesFile
+        declared = dict(fields or {}) if has_ids(candidates_file) else None
+        store = cls._true_store(folder, encoder, source, declared)
         refuse_foreign(folder, "build_index", "--index-dir", is_index)
         worker.wait()  # all check before one writes
         if store is not None:
             return store
-        texts = FileTexts(candidates_file)  # errors in it are reported before a folder is created
+        texts = candidates_of(candidates_file, fields)  # errors in it are reported before a folder is created
         with index_folder(folder) if worker.rank == 0 else contextlib.nullcontext():
             worker.wait()  # the first worker has waited for other builders, which may remove shards that are not theirs
-            store = cls._true_store(folder, encoder, source) if worker.world == 1 else None
+            store = cls._true_store(folder, encoder, source, declared) if worker.world == 1 else None
             if store is not None:  # the process that we waited for has built just this
                 return store
             before = Manifest.read(folder)
@@ -276,15 +305,17 @@ class CandidateStore(ScannedIndex):
             shards = write_shards(folder, texts, encoder, worker, cluster=cluster)
             worker.wait()
             if worker.rank == 0:
-                Manifest(encoder.model, texts.digest, encoder.stored_as, shards).commit(folder)
+                Manifest(encoder.model, texts.digest, encoder.stored_as, shards, fields=declared).commit(folder)
             worker.wait()
             return cls.open(folder, encoder.model)
 
     @classmethod
-    def _true_store(cls, folder: str, encoder: CandidateEncoder, source: str) -> "CandidateStore | None":
+    def _true_store(
+        cls, folder: str, encoder: CandidateEncoder, source: str, fields: dict[str, str] | None
+    ) -> "CandidateStore | None":
         manifest = Manifest.read(folder)
-        made = None if manifest is None else (manifest.model, manifest.source, manifest.stored_as)
-        if made != (encoder.model, source, encoder.stored_as):
+        made = None if manifest is None else (manifest.model, manifest.source, manifest.stored_as, manifest.fields)
+        if made != (encoder.model, source, encoder.stored_as, fields):
             return None
         with contextlib.suppress(InputError):  # damaged: building repairs it
             return cls.open(folder, encoder.model)
@@ -292,6 +323,8 @@ class CandidateStore(ScannedIndex):
 
     def append(self, texts: Texts, encode: Encode) -> "CandidateStore":
         """Add candidates that the store lacks at its end; a deleted one returns to its old place.
+
+        A candidate with the id of another text or other fields replaces it: the old one is deleted.
 
         `Ranker.append` calls it, and is what most users call. A killed append leaves the store unchanged, and resumes
         when it is called again.
@@ -310,31 +343,42 @@ class CandidateStore(ScannedIndex):
         with index_folder(self.folder):
             now = CandidateStore.open(self.folder, self.manifest.model)
             manifest = now.manifest
-            gone = {now._key(index): index for index in manifest.deleted}
-            back = {gone[key] for row in texts.keys if (key := row.tobytes()) in gone} if gone else set()
-            stored = [shard.tensors["keys"].numpy() for shard in now.shards]
-            first = first_of_each(np.concatenate([*stored, texts.keys]))
-            texts.keep(first[first >= now.slots] - now.slots)
+            gone: dict[bytes, list[int]] = {}
+            for index in manifest.deleted:
+                gone.setdefault(now._key(index), []).append(index)
+            there = now._places(texts.keys)
+            fresh, deleted = [], set(manifest.deleted)
+            for place, index in enumerate(there.tolist()):
+                if index >= 0 and now._has(index, texts, place):
+                    continue
+                back = (old for old in gone.get(texts.keys[place].tobytes(), ()) if now._has(old, texts, place))
+                returns = next(back, None) if gone else None
+                deleted |= {index} if index >= 0 else set()
+                if returns is None:
+                    fresh.append(place)
+                else:
+                    deleted.discard(returns)
+            texts.keep(np.array(fresh, np.int64))
             shards = list(manifest.shards)
             if len(texts):
                 last = now.shards[-1] if len(now.shards[-1]) < SHARD else None
                 shards = shards[:-1] if last is not None else shards
                 encoder = CandidateEncoder(manifest.model, encode, manifest.stored_as)
                 shards += write_shards(self.folder, texts, encoder, Worker(), first=len(shards), last=last)
-            if len(texts) or back:
-                left = [index for index in manifest.deleted if index not in back]
-                replace(manifest, source=None, shards=shards, deleted=left).commit(self.folder)
+            if len(texts) or deleted != set(manifest.deleted):
+                replace(manifest, source=None, shards=shards, deleted=sorted(deleted)).commit(self.folder)
             return CandidateStore.open(self.folder, manifest.model)
 
     add = append  # as every `Index` calls it
 
-    def remove(self, texts: Sequence[str]) -> "CandidateStore":
-        """Delete candidates by their texts; missing ones are skipped.
+    def remove(self, names: Sequence[str]) -> "CandidateStore":
+        """Delete candidates by their ids, plain lines by their texts; missing ones are skipped.
 
         >>> len(ranker.open_index("replies.index").remove(["bye", "good night"]))
         5
         """
-        return self.delete(index for text in texts if (index := self.find(text)) is not None)
+        places = self._places(key_columns(b"".join(text_key(utf8(name)) for name in names)))
+        return self.delete(places[places >= 0].tolist())
 
     def delete(self, indices: Iterable[int]) -> "CandidateStore":
         """Delete candidates; their vectors stay on disk until the store is rebuilt.
@@ -361,6 +405,20 @@ class CandidateStore(ScannedIndex):
                 replace(now.manifest, source=None, deleted=deleted).commit(self.folder)
             return CandidateStore.open(self.folder, self.manifest.model)
 
+    def _places(self, keys: np.ndarray) -> np.ndarray:
+        """Return the index of the candidate with each key [C, 2]; -1 if there is none, or it was deleted."""
+        stored = np.concatenate([shard.tensors["keys"].numpy() for shard in self.shards])
+        alive = np.ones(len(stored), bool)
+        alive[self.deleted] = False
+        indices = np.flatnonzero(alive)
+        found = places_among(keys, stored[indices])
+        return np.where(found >= 0, indices[found], -1)
+
+    def _has(self, index: int, texts: Texts, place: int) -> bool:
+        """Tell whether a candidate of the same id has the same text and fields as one of the texts."""
+        shard, own = self._place(index)
+        return shard.columns is None or shard.records(own, own + 1) == texts.records(place, place + 1)
+
     def _key(self, index: int) -> bytes:
         shard, place = self._place(index)
         return bytes(shard.tensors["keys"][place].numpy().tobytes())
@@ -381,7 +439,9 @@ def candidates_of_file(candidates_file: str, model: RankingModel, model_file: st
     """
     if not isinstance(model, TwoTowerModel):
         return ListedCandidates(read_candidates(candidates_file), model)
-    if not model_file or not os.access(os.path.dirname(os.path.abspath(model_file)), os.W_OK):
+    # A label is looked up by its text, so candidates with ids are listed by theirs.
+    is_writable = model_file and os.access(os.path.dirname(os.path.abspath(model_file)), os.W_OK)
+    if not model_file or not is_writable or has_ids(candidates_file):
         return InMemoryCandidates.encode(read_candidates(candidates_file), model)
     folder = f"{model_file}.{os.path.splitext(os.path.basename(candidates_file))[0]}.index"
     before = Manifest.read(folder)

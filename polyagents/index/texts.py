@@ -1,9 +1,9 @@
 """The texts of candidates: the distinct lines of a file, found by their offsets and never all in memory."""
 
 import codecs
-import contextlib
 import hashlib
 import os
+from abc import abstractmethod
 from array import array
 from collections.abc import Sequence
 from typing import Any, BinaryIO, Protocol
@@ -14,6 +14,8 @@ from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.files import lines
 from polyagents.files.hashing import text_key, utf8
+from polyagents.index.columns import Record
+from polyagents.index.filters import Fields
 
 QUIET_BYTES = 100_000_000  # read in a few seconds; a longer file gets a progress bar
 
@@ -25,25 +27,54 @@ def key_columns(keys: bytes | bytearray) -> np.ndarray:
 
 def first_of_each(keys: np.ndarray) -> np.ndarray:
     """Return the indices of keys [C, 2] that no earlier key equals, ascending."""
-    if not len(keys):
-        return np.arange(0)
+    order, is_first = in_order(keys)
+    return np.sort(order[is_first])
+
+
+def last_of_each(keys: np.ndarray) -> np.ndarray:
+    """Return the indices of keys [C, 2] that no later key equals, ascending."""
+    return np.sort(len(keys) - 1 - first_of_each(keys[::-1]))
+
+
+def in_order(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return the order [C] that sorts keys [C, 2], and which of the sorted ones differ from the one before."""
     order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: among equals the first stays first
     ordered = keys[order]
     is_first = np.ones(len(keys), bool)
     is_first[1:] = (ordered[1:] != ordered[:-1]).any(1)
-    return np.sort(order[is_first])
+    return order, is_first
+
+
+def places_among(keys: np.ndarray, others: np.ndarray) -> np.ndarray:
+    """Return the place of each key [C, 2] among others [N, 2] that are distinct, [C]; -1 if it is not among them."""
+    both = np.concatenate([others, keys])
+    order, is_first = in_order(both)
+    first = order[np.flatnonzero(is_first)][np.cumsum(is_first) - 1]  # of the group of each, in sorted order
+    found = np.empty(len(both), np.int64)
+    found[order] = first
+    return np.where(found[len(others) :] < len(others), found[len(others) :], -1)
 
 
 class Texts(Protocol):
-    """Distinct texts in a fixed order.
+    """Different candidates in a fixed order: plain lines, whose id is the line itself, or with ids of their own.
 
     Attributes:
-        keys: [C, 2], of each text.
+        keys: [C, 2], of each id.
         repeated: how many repetitions were skipped.
     """
 
     keys: np.ndarray
     repeated: int
+
+    @property
+    def fields(self) -> Fields | None:
+        """Name and kind of each field; None for plain lines."""
+        ...
+
+    @property
+    def contents(self) -> np.ndarray:
+        """Keys of all that a shard contains of each, [C, 2]: for plain lines the same."""
+        ...
 
     def __len__(self) -> int: ...
 
@@ -51,12 +82,32 @@ class Texts(Protocol):
         """Return the texts from one place to another, without the last."""
         ...
 
+    def records(self, start: int, stop: int) -> list[Record] | None:
+        """Return the same candidates with ids and fields; None for plain lines."""
+        ...
+
     def keep(self, places: np.ndarray) -> None:
         """Discard all other texts."""
         ...
 
 
-class ListedTexts:
+class PlainLines:
+    """What all plain lines share."""
+
+    fields: Fields | None = None
+    keys: np.ndarray
+
+    @property
+    def contents(self) -> np.ndarray:
+        """The keys."""
+        return self.keys
+
+    def records(self, start: int, stop: int) -> list[Record] | None:
+        """Return None."""
+        return None
+
+
+class ListedTexts(PlainLines):
     """Texts that are all in memory."""
 
     def __init__(self, texts: Sequence[str]):
@@ -77,27 +128,72 @@ class ListedTexts:
         self.keys = self.keys[places]
 
 
-class FileTexts:
-    """The distinct lines of a UTF-8 text file, without white space around them; blank lines are skipped.
+class CandidatesFile:
+    """A file of candidates that is read through once, stays open, and is read again part by part.
 
-    One pass records the offset of each line: 28 bytes a line. The file stays open and is read again part by part. If
-    the object is sent to another process, that one opens the file itself, at the same path, and refuses one of another
-    length there. Its `digest` is the SHA-256 of the whole file.
-
-    Raises:
-        InputError: the file is missing, no UTF-8 text, or empty.
+    If the object is sent to another process, that one opens the file itself, at the same path, and refuses one of
+    another length there. Its `digest` is the SHA-256 of the whole file.
     """
+
+    digest: str
 
     def __init__(self, path: str):
         self.path, self.file = path, open_candidates(path)
         try:
+            self.stat = self._stat()
             self._read_through()
         except BaseException:
             self.file.close()
             raise
 
+    @abstractmethod
     def _read_through(self) -> None:
-        self.stat = self._stat()
+        """Check the whole file, and record where its candidates are."""
+
+    def check_unchanged(self) -> None:
+        """Refuse, with an InputError, a file that has changed since it was opened."""
+        if self._stat() != self.stat:
+            raise InputError(
+                f"Candidates file {self.path} was changed while it was being encoded; run the command again."
+            )
+
+    def close(self) -> None:
+        """Close the file: no more candidates can be read."""
+        self.file.close()
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return all but the open file and the keys, which are needed only to plan a build."""
+        return {name: value for name, value in vars(self).items() if name not in ("file", "keys", "contents")} | {
+            "path": os.path.abspath(self.path)
+        }
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.file = open_candidates(self.path)
+        size, own = self.stat[0], self._stat()
+        if own[0] != size:
+            self.file.close()
+            raise InputError(
+                f"Candidates file {self.path} has {own[0]:,} bytes here and {size:,} where the work was planned; share "
+                f"it, or copy it to every machine."
+            )
+        self.stat = own  # a copy is of another time
+
+    def _stat(self) -> tuple[int, int]:
+        found = os.fstat(self.file.fileno())
+        return found.st_size, found.st_mtime_ns
+
+
+class FileTexts(CandidatesFile, PlainLines):
+    """The distinct lines of a UTF-8 text file, without white space around them; blank lines are skipped.
+
+    One pass records the offset of each line: 28 bytes a line.
+
+    Raises:
+        InputError: the file is missing, no UTF-8 text, or empty.
+    """
+
+    def _read_through(self) -> None:
         sha, keys = hashlib.sha256(), bytearray()
         offsets, lengths = array("q"), array("i")
         quiet = self.stat[0] < QUIET_BYTES
@@ -139,48 +235,12 @@ class FileTexts:
         for offset, length in zip(self.offsets[start:stop], self.lengths[start:stop], strict=True):
             self.file.seek(int(offset))
             texts.append(self.file.read(int(length)))
-        if self._stat() != self.stat:
-            raise InputError(
-                f"Candidates file {self.path} was changed while it was being encoded; run the command again."
-            )
+        self.check_unchanged()
         return [text.decode("utf-8") for text in texts]
 
     def keep(self, places: np.ndarray) -> None:
         """Discard all other lines."""
         self.offsets, self.lengths, self.keys = self.offsets[places], self.lengths[places], self.keys[places]
-
-    def close(self) -> None:
-        """Close the file: no more lines can be read."""
-        self.file.close()
-
-    def __getstate__(self) -> dict[str, Any]:
-        """Return all but the open file and the keys, which are needed only to plan a build."""
-        return {name: value for name, value in vars(self).items() if name not in ("file", "keys")} | {
-            "path": os.path.abspath(self.path)
-        }
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        vars(self).update(state)
-        self.file = open_candidates(self.path)
-        size, own = self.stat[0], self._stat()
-        if own[0] != size:
-            self.file.close()
-            raise InputError(
-                f"Candidates file {self.path} has {own[0]:,} bytes here and {size:,} where the work was planned; share "
-                f"it, or copy it to every machine."
-            )
-        self.stat = own  # a copy is of another time
-
-    def _stat(self) -> tuple[int, int]:
-        found = os.fstat(self.file.fileno())
-        return found.st_size, found.st_mtime_ns
-
-
-def read_candidates(path: str) -> list[str]:
-    """Read all candidates of a file into memory; with the errors of `FileTexts`."""
-    texts = FileTexts(path)
-    with contextlib.closing(texts):
-        return texts.part(0, len(texts))
 
 
 def open_candidates(path: str) -> BinaryIO:

@@ -11,7 +11,7 @@ from parlai.utils.misc import warn_once
 from torch import Tensor
 
 from polyagents.index.interface import Index
-from polyagents.index.texts import read_candidates
+from polyagents.index.records import read_candidates
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, Label, TextLookup, inline_set
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.normalize import normalized

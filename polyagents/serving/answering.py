@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +16,8 @@ from polyagents.decisions.options import Options
 from polyagents.decisions.scoring import SHORTLIST
 from polyagents.evaluation.intervals import Floats
 from polyagents.index.engines.engine import EngineError
+from polyagents.index.filters import Filter, FilterError
+from polyagents.index.interface import Index
 from polyagents.index.top_k import top_k
 from polyagents.ranker import Match, reordered
 from polyagents.serving.batching import (
@@ -103,8 +105,11 @@ class Answering:
         """Answer POST /rank; a client that has gone needs no answer, which `http` says."""
         begin = time.perf_counter()
         candidates = None if request.candidates is None else tuple(request.candidates)
+        if candidates is not None and request.filter:
+            raise Unanswerable("filter is for the server's own candidates; those of a request have no fields.")
         context, served = one_text(request.context), http.state.served
-        job = RankingJob(context, candidates, served.rerank_top if served.second else request.top_k)
+        where = checked_filter(served.candidates, request.filter)
+        job = RankingJob(context, candidates, served.rerank_top if served.second else request.top_k, where)
         texts = served.reads if candidates is None else len(candidates)
         result = await self.done(job, texts, http)
         result = await self.reranked(result, context, request.top_k, http)
@@ -120,13 +125,17 @@ class Answering:
         """
         served: Served = http.state.served
         request.check((served.second or served).document_tokens)
-        texts = request.texts()
-        job = RankingJob(one_text(request.query), texts, min(request.top_n or len(texts), len(texts)))
-        stage = RERANK if served.second else SEARCH
-        result: RankingResult = await self.done(job, len(texts), http, stage)
+        places, every = request.filtered(), request.texts()
+        texts = tuple(every[place] for place in places)
+        matches: list[Match] = []
+        if texts:
+            job = RankingJob(one_text(request.query), texts, min(request.top_n or len(texts), len(texts)))
+            stage = RERANK if served.second else SEARCH
+            result: RankingResult = await self.done(job, len(texts), http, stage)
+            matches = [replace(match, index=places[match.index]) for match in result.matches]
         return RerankResponse(
             id=str(uuid.uuid4()),
-            results=[result_of(match, request) for match in result.matches],
+            results=[result_of(match, request) for match in matches],
             meta=RerankMeta(api_version=ApiVersion(version=version)),
         )
 
@@ -221,6 +230,20 @@ class Answering:
 def source_of(served: Served) -> CandidateSource:
     """Return the server's own candidates as an answer names them."""
     return CandidateSource(name=served.source, size=served.size)
+
+
+def checked_filter(candidates: Index, given: Mapping[str, Any] | None) -> Filter | None:
+    """Check a request's filter against the candidates' fields.
+
+    Raises:
+        Unanswerable: it names an unknown field, or a value of another kind.
+    """
+    if not given:
+        return None
+    try:
+        return candidates.filter(given)
+    except FilterError as error:
+        raise Unanswerable(str(error)) from error
 
 
 class NothingLeft(EngineError):

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 import numpy as np
 
 from polyagents.index.engines.engine import EngineError
+from polyagents.index.filters import Filter
 from polyagents.ranker import Match
 from polyagents.ranking.pieces import Steps
 from polyagents.serving.limits import STUCK_SECONDS, TOGETHER, WAITING
@@ -51,9 +52,12 @@ class QueuedModel(Protocol):
     """What a batcher requires of a model, whose calls come in pieces; `Served` implements it."""
 
     def rank(
-        self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int
+        self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int, where: Filter | None = None
     ) -> Steps[list[ContextMatches]]:
         """Rank candidates, or the server's own if they are None, for every context (one line per turn).
+
+        Args:
+            where: conditions that the server's own must meet.
 
         Returns:
             The `top_k` best matches of each context, in the order of the contexts.
@@ -102,14 +106,15 @@ class RankingJob:
     context: str
     candidates: tuple[str, ...] | None
     top_k: int
+    where: Filter | None = None
 
     def kind(self, model: QueuedModel) -> Hashable:
         """Return a key that is equal for jobs with the same candidates and top_k, and contexts of similar length."""
-        return self.candidates, self.top_k, model.length_class(self.context)
+        return self.candidates, self.top_k, self.where, model.length_class(self.context)
 
     def do(self, model: QueuedModel, jobs: Sequence["RankingJob"]) -> Steps[Sequence[RankingResult]]:
         """Rank the candidates for the contexts of all jobs."""
-        ranked = yield from model.rank([job.context for job in jobs], self.candidates, self.top_k)
+        ranked = yield from model.rank([job.context for job in jobs], self.candidates, self.top_k, self.where)
         return [RankingResult(matches, complete, len(jobs)) for matches, complete in ranked]
 
 

@@ -3,12 +3,15 @@
 import math
 from typing import Annotated, Literal
 
+import numpy as np
 from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from polyagents.files.json_files import json_number
+from polyagents.index.columns import Columns, Record
+from polyagents.index.filters import FilterError, parse_filter
 from polyagents.ranker import Match
 from polyagents.serving.limits import CANDIDATES, DOCUMENT_CHARACTERS
-from polyagents.serving.messages import A_CONTEXT, Context, Request, Text, whole_number
+from polyagents.serving.messages import A_CONTEXT, Context, GivenFilter, Request, Text, whole_number
 from polyagents.serving.problems import Unanswerable
 
 
@@ -92,6 +95,25 @@ class RerankRequest(Request):
         Field(description="a whole number from 0 on, which nobody reads: clients take turns"),
     ] = None
 
+    filter: GivenFilter = None
+
+    def filtered(self) -> list[int]:
+        """Return the places of the documents that meet the filter; their fields are texts.
+
+        Raises:
+            Unanswerable: no document has a field that it names, or a value is not a text.
+        """
+        documents = [{"text": one} if isinstance(one, str) else one for one in self.documents]
+        fields = dict.fromkeys((name for document in documents for name in document), "text")
+        try:
+            where = parse_filter(self.filter, fields)
+        except FilterError as error:
+            raise Unanswerable(str(error)) from error
+        if where is None:
+            return list(range(len(documents)))
+        records = [Record("", "", tuple(map(document.get, fields))) for document in documents]
+        return np.flatnonzero(Columns.of(records, fields).mask(where)).tolist()
+
     def texts(self) -> tuple[str, ...]:
         """Return the documents as the model reads them."""
         return tuple(document if isinstance(document, str) else document["text"] for document in self.documents)
@@ -123,6 +145,9 @@ class RerankResult(BaseModel):
     """A document: its position in the request, and how relevant it is."""
 
     index: int
+    id: Annotated[str | None, Field(description="the document's, if it is an object with `id`; otherwise omitted")] = (
+        None
+    )
     relevance_score: Annotated[
         float,
         Field(
@@ -171,9 +196,11 @@ class CohereProblem(BaseModel):
 
 def result_of(match: Match, request: RerankRequest) -> RerankResult:
     """Convert a match of the Python API; it includes the document if the request asks for it."""
-    sent = request.documents[match.index] if request.return_documents else None
+    whole = request.documents[match.index]
+    sent = whole if request.return_documents else None
     return RerankResult(
         index=match.index,
+        id=None if isinstance(whole, str) else whole.get("id"),
         relevance_score=relevance(match.score),
         score=json_number(match.score),
         document={"text": sent} if isinstance(sent, str) else sent,

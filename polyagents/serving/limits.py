@@ -13,6 +13,7 @@ CANDIDATES = 1_000  # that a request brings; those that the server was started w
 CANDIDATE_CHARACTERS = 2_000
 QUESTIONS = 128  # about one state; LiteLLM allows as many
 DOCUMENT_CHARACTERS = 20_000  # of one to rerank or encode: what others split texts into is longer than a reply
+FILTERED, VALUES = 32, 1_000  # fields of a filter, and values of one of them
 TOP_K = 100
 REQUESTS_PER_MINUTE = 600
 TEXTS_PER_MINUTE = 60_000  # a hundred of each of these requests

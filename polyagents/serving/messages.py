@@ -11,7 +11,15 @@ from polyagents.decisions.scoring import SHORTLIST
 from polyagents.files.json_files import json_number
 from polyagents.ranker import Match
 from polyagents.serving.batching import RankingResult
-from polyagents.serving.limits import CANDIDATE_CHARACTERS, CANDIDATES, CONTEXT_CHARACTERS, TOP_K, TURNS
+from polyagents.serving.limits import (
+    CANDIDATE_CHARACTERS,
+    CANDIDATES,
+    CONTEXT_CHARACTERS,
+    FILTERED,
+    TOP_K,
+    TURNS,
+    VALUES,
+)
 
 
 def characters(text: str) -> str:
@@ -69,6 +77,24 @@ def one_text(context: str | list[str]) -> str:
     return context if isinstance(context, str) else "\n".join(context)
 
 
+def few_values(given: dict[str, Any]) -> dict[str, Any]:
+    """Refuse a filter of very many values."""
+    if any(isinstance(value, list) and len(value) > VALUES for value in given.values()):
+        raise ValueError("too many values")
+    return given
+
+
+GivenFilter = Annotated[
+    Annotated[dict[Text, Any], AfterValidator(few_values), Field(max_length=FILTERED)] | None,
+    Field(
+        description=f"an object of at most {FILTERED} fields, each with a value, a list of at most {VALUES:,}, or "
+        "bounds (gt, gte, lt, lte), all of which must hold: fields of the server's candidates, or texts of the "
+        "documents that are objects",
+        examples=[{"tenant": "a", "language": ["de", "en"], "year": {"gte": 2020}}],
+    ),
+]
+
+
 class Request(BaseModel):
     """A request: unknown fields are refused, and a number is not accepted as text."""
 
@@ -91,6 +117,7 @@ class RankRequest(Request):
         ),
     ] = None
     top_k: TopK = 10
+    filter: GivenFilter = None
 
 
 class ChatRequest(Request):
@@ -119,19 +146,23 @@ class ChatRequest(Request):
 
 
 class RankedCandidate(BaseModel):
-    """A candidate: index in the list (in an engine: id), text, and score (null if the model gives no number)."""
+    """A candidate: index in the list (in an engine: a number made of its id), id, text, and score.
+
+    The score is null if the model gives no number, and the id is omitted if the candidates have none.
+    """
 
     __qualname__ = "Ranked"  # its name in /openapi.json, which clients are made from
     model_config = ConfigDict(title="Ranked")
 
     index: int
+    id: Annotated[str | None, Field(exclude_if=lambda own: own is None)] = None
     text: str
     score: float | None
 
     @classmethod
     def of(cls, match: Match) -> "RankedCandidate":
         """Convert a match of the Python API; JSON has no infinity."""
-        return cls(index=match.index, text=match.text, score=json_number(match.score))
+        return cls(index=match.index, id=match.id, text=match.text, score=json_number(match.score))
 
 
 class CandidateSource(BaseModel):
@@ -147,7 +178,7 @@ class CandidateSource(BaseModel):
 class RankResponse(BaseModel):
     """The best candidates, highest score first; of equal scores the lower index first."""
 
-    matches: Annotated[list[RankedCandidate], Field(description="the best, each with index, text and score")]
+    matches: Annotated[list[RankedCandidate], Field(description="the best, each with index, id, text, score")]
     complete: Annotated[bool, Field(description="false if an approximate index may have missed a better one")]
     candidates: Annotated[
         CandidateSource, Field(description="the ranked candidates: name (of a request's own: request) and size")

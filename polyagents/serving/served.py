@@ -18,9 +18,10 @@ from polyagents.decisions.score_map import ScoreMap
 from polyagents.decisions.scoring import SHORTLIST
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint
+from polyagents.index.filters import Filter, declared_fields
 from polyagents.index.in_memory import ListedCandidates, as_index
 from polyagents.index.interface import DIGITS, Index
-from polyagents.index.texts import read_candidates
+from polyagents.index.records import candidates_of
 from polyagents.models.bi import BiEncoder
 from polyagents.models.encoder import CHUNK_TOKENS
 from polyagents.pipeline import RERANK_TOP
@@ -69,15 +70,17 @@ class Served:
         backend: str = "torch",
         rerank: str | None = None,
         rerank_top: int = RERANK_TOP,
+        fields: str | None = None,
     ) -> "Served":
         """Load a model and encode its candidates; without any source, all labels of its task, as `interactive`.
 
         Args:
-            candidates_file: one candidate per line.
+            candidates_file: one candidate per line; or with ids, JSON lines or Parquet.
             index_dir: a folder that `build_index` has written.
             index_url: an engine and the name of its candidates.
             backend: the runtime of the encoders: torch, onnx or openvino.
             rerank: the file of a second model, which orders the best `rerank_top` candidates anew.
+            fields: declared fields of a candidates file with ids, between commas, as for `Ranker.index`.
 
         Raises:
             InputError: something of it cannot be read, or there are no candidates.
@@ -94,7 +97,8 @@ class Served:
             index, source = ranker.open_index(index_dir), public_name(index_dir)
         else:
             file = candidates_file or task_candidates_file(zoo_file(model_file), ranker.model.saved)
-            index, source = as_index(ranker.prepare(read_candidates(file)), ranker.model), public_name(file)
+            prepared = ranker.prepare(candidates_of(file, declared_fields(fields)))
+            index, source = as_index(prepared, ranker.model), public_name(file)
         return cls(ranker, index, public_name(model_file), source, second=second, rerank_top=rerank_top)
 
     @functools.cached_property
@@ -226,16 +230,19 @@ class Served:
         return max(round(2 * math.log2(max(len(text), 1) / SHORT)), 0)
 
     def rank(
-        self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int
+        self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int, where: Filter | None = None
     ) -> Steps[list[ContextMatches]]:
         """Rank a request's candidates, or the server's own if they are None, as `Ranker.rank` does.
+
+        Args:
+            where: conditions that the server's own must meet.
 
         Returns:
             The `top_k` matches of each context, and whether they are complete.
         """
         model = self.ranker.model
         index = self.candidates if candidates is None else ListedCandidates(candidates, model)
-        found = yield from index.search_in_pieces(model, model.context_ids(contexts), top_k, self.piece_tokens)
+        found = yield from index.search_in_pieces(model, model.context_ids(contexts), top_k, self.piece_tokens, where)
         return [(matches_of(hits), hits.complete) for hits in found]
 
     def encode(self, texts: Sequence[str], are_contexts: bool) -> Steps[Encoding]:

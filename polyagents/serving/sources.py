@@ -29,6 +29,7 @@ class Sources:
     Attributes:
         hand_over: the probability below which a person should reply.
         rerank: the file of a second model, for the best `rerank_top` candidates.
+        fields: of a candidates file with ids.
     """
 
     model_file: str
@@ -39,6 +40,7 @@ class Sources:
     hand_over: float = 0.0
     rerank: str | None = None
     rerank_top: int = RERANK_TOP
+    fields: str | None = None
 
     def load(self) -> Served:
         """Load a generation: model, candidates and calibration.
@@ -55,6 +57,7 @@ class Sources:
             self.backend,
             self.rerank,
             self.rerank_top,
+            self.fields,
         )
         if self.hand_over and not served.score_map[1]:
             raise InputError(

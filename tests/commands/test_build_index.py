@@ -183,3 +183,47 @@ def test_the_benchmark_measures_and_reports(trained, file, tmp_path, capsys):
         own("bench_inference", *flags, "--parts", "speed")
     with pytest.raises(InputError, match="need --index-dir"):
         own("bench_inference", *flags)
+
+
+def test_candidates_with_ids_are_built_filtered_updated_and_removed(build, rank, trained, tmp_path, capsys):
+    rows = [{"id": f"r{n}", "text": text, "colour": text.split()[2], "n": n} for n, text in enumerate(REPLIES)]
+    file, more, gone = (tmp_path / name for name in ("faq.jsonl", "more.jsonl", "gone.txt"))
+    file.write_text("\n".join(map(json.dumps, rows)))
+    line = build("--fields", "colour,n:int", candidates=file)
+    assert line["candidates"] == 12 and line["fields"] == {"colour": "text", "n": "int"}
+    found = rank("--filter", '{"colour": ["red", "green"], "n": {"gt": 2}}')["candidates"]
+    assert {one["id"]: one["text"] for one in found} == {f"r{n}": REPLIES[n] for n in (3, 8, 9, 10, 11)}
+    assert rank("--filter", '{"colour": "pink"}')["candidates"] == []
+    for given, message in (
+        ('{"size": 1}', "'size', which is not a field"),
+        ('{"n": "1"}', "whole number"),
+        ("[", "JSON"),
+    ):
+        with pytest.raises(InputError, match=message):
+            rank("--filter", given)
+    more.write_text(json.dumps({"id": "r3", "text": "i like tea", "colour": "pink"}))
+    gone.write_text("r8\nr9\nnever\n")
+    index = ("--index-dir", tmp_path / "index")
+    own("index", "add", "-mf", trained("poly"), "--candidates-file", more, *index)
+    own("index", "remove", "--candidates-file", gone, *index)
+    assert "1 of 3 were not in the index" in capsys.readouterr().err
+    left = {one["id"]: one["text"] for one in rank("--top-k", 20)["candidates"]}
+    assert left == {f"r{n}": REPLIES[n] for n in range(12) if n not in (8, 9)} | {"r3": "i like tea"}
+    assert [one["id"] for one in rank("--filter", '{"colour": "pink"}')["candidates"]] == ["r3"]
+    with pytest.raises(InputError, match="--fields is for building"):
+        own("build_index", "-mf", trained("poly"), "--candidates-file", more, *index, "--append", "--fields", "n:int")
+    (tmp_path / "plain.txt").write_text("hello")
+    for names in ("plain.txt", "replies.txt"):
+        with pytest.raises(InputError, match="plain lines"):
+            own("index", "add", "-mf", trained("poly"), "--candidates-file", tmp_path / names, *index)
+
+
+def test_a_file_of_candidates_with_ids_is_ranked_without_an_index(trained, tmp_path, monkeypatch, capsys):
+    (tmp_path / "faq.jsonl").write_text('{"id": "a", "text": "tea", "n": 1}\n{"id": "b", "text": "tea", "n": 2}')
+    for kind in ("poly", "cross"):
+        monkeypatch.setattr("sys.stdin", io.StringIO("i would like tea\n"))
+        flags = ("-mf", trained(kind), "--candidates-file", tmp_path / "faq.jsonl", "--fields", "n:int")
+        capsys.readouterr()
+        own("rank", *flags, "--filter", '{"n": 2}')
+        (found,) = json.loads(capsys.readouterr().out)["candidates"]
+        assert (found["id"], found["index"], found["text"]) == ("b", 1, "tea")

@@ -88,6 +88,44 @@ def test_build_rank_add_remove_and_status(kind, build, address, lines, file, tra
     }  # fmt: skip
 
 
+def test_candidates_with_ids_are_filtered_updated_removed_and_served(address, lines, trained, tmp_path, monkeypatch):
+    where, model = ("--index-url", address.format(name="with_ids")), ("-mf", trained("poly"))
+    rows = [{"id": f"r{n}", "text": text, "colour": text.split()[2], "n": n} for n, text in enumerate(REPLIES)]
+    file = tmp_path / "faq.jsonl"
+    file.write_text("\n".join(map(json.dumps, rows)))
+    built = lines("build_index", *model, "--candidates-file", file, *where, "--fields", "colour,n:int")
+    assert built == [{"candidates": 12, "index_type": "hnsw"}]
+    with pytest.raises(InputError, match=r"ids and the fields .*colour.*; declare the same, or build .* another name"):
+        lines("build_index", *model, "--candidates-file", file, *where, "--fields", "n:int")
+
+    def rank(given):
+        monkeypatch.setattr("sys.stdin", io.StringIO("i would like tea\n"))
+        (line,) = lines("rank", *model, *where, "--top-k", 20, "--filter", json.dumps(given))
+        assert line["complete"] is True
+        return {one["id"]: one["text"] for one in line["candidates"]}
+
+    assert rank({"colour": ["red", "green"], "n": {"gt": 2}}) == {f"r{n}": REPLIES[n] for n in (3, 8, 9, 10, 11)}
+    assert rank({"colour": "' OR true --"}) == rank({"n": []}) == {}
+    with pytest.raises(InputError, match="'size', which is not a field; the fields are colour"):
+        rank({"size": 1})
+    (tmp_path / "gone.txt").write_text("r8\nnever\n")
+    file.write_text(json.dumps({"id": "r3", "text": "i like tea", "colour": "pink"}))
+    (line,) = lines("index", "add", *model, "--candidates-file", file, *where)
+    assert line["candidates"] == 12
+    (line,) = lines("index", "remove", "--candidates-file", tmp_path / "gone.txt", *where)
+    assert (line["candidates"], line["fields"]) == (11, {"colour": "text", "n": "int"})
+    assert rank({"colour": "pink"}) == {"r3": "i like tea"} and len(rank({})) == 11
+    served = Served.load(trained("poly"), index_url=where[1])
+    with TestClient(create_app(served), HERE) as client:
+        asked = {"context": "i would like tea", "filter": {"colour": ["pink", "green"]}}
+        matches = client.post("/rank", json=asked).json()["matches"]
+        assert {one["id"] for one in matches} == {"r3", "r9", "r10", "r11"}
+        assert client.post("/rank", json=asked | {"filter": {"colour": "x"}}).json()["matches"] == []
+        refused = client.post("/rank", json=asked | {"filter": {"colour": 1}})
+        assert refused.status_code == 422 and "colour is 1; give a text" in refused.json()["error"]
+    served.candidates.close()
+
+
 def test_a_chat_over_an_engine_is_that_over_its_file(address, trained, chat, file, tmp_path, ends_with_2):
     url = address.format(name="chat")
     Ranker.load(trained("poly")).index_in_engine(REPLIES, url)

@@ -6,6 +6,7 @@ import numpy as np
 
 from polyagents import Match
 from polyagents.decisions.score_map import ScoreMap
+from polyagents.index.in_memory import ListedCandidates
 from polyagents.serving.batching import Batcher, Encoding
 from polyagents.serving.served import Served
 
@@ -17,7 +18,7 @@ REPLIES = ["hi there", "so you like red", "so you like blue", "i do not know", "
 class Stand:
     """In place of a `Served`: a model that is a function, and reads so many candidates in one piece."""
 
-    kind, candidates, size, reads, document_tokens = "bi-encoder", REPLIES, len(REPLIES), 1, 72
+    kind, candidates, size, reads, document_tokens = "bi-encoder", ListedCandidates(REPLIES, None), len(REPLIES), 1, 72
     generation, stamps, is_closed = "1", None, False
     second, rerank_top = None, 50
     score_map, hand_over, date = (ScoreMap(1.0), False), 0.0, "2026-01-01"
@@ -27,7 +28,7 @@ class Stand:
     def __init__(self, rank, model="M", source="replies.txt", piece=1_000):
         self.answer, self.model, self.source, self.piece = rank, model, source, piece
 
-    def rank(self, contexts, candidates, top_k):
+    def rank(self, contexts, candidates, top_k, where=None):
         """All that the function says, after one piece of candidates after the other."""
         for _ in range(self.piece, len(candidates or ()), self.piece):
             self.answer(contexts, candidates, top_k)

@@ -3,20 +3,26 @@
 import contextlib
 import functools
 import itertools
+import json
 
 import engines
 import numpy as np
 import postgres
 import pytest
 import torch
+import with_ids
 from queries import drawn_query
 
 from polyagents.errors import InputError
 from polyagents.index import builder, store
 from polyagents.index.builder import CandidateEncoder
+from polyagents.index.columns import Columns
+from polyagents.index.engines import candidates as engine_candidates
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.engines.urls import open_engine
+from polyagents.index.filters import FilterError
 from polyagents.index.in_memory import InMemoryCandidates, ListedCandidates, as_index
+from polyagents.index.records import ListedRecords
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import ListedTexts
 from polyagents.ranker import Ranker
@@ -40,7 +46,18 @@ def opened(request, tmp_path_factory):
     with contextlib.ExitStack() as stack:
         folder = tmp_path_factory.mktemp("contract")
         if request.param == "memory":
-            yield lambda texts: InMemoryCandidates(texts, encode(texts), MODEL)
+
+            def in_memory(texts):
+                return InMemoryCandidates(texts, encode(texts), MODEL)
+
+            def with_columns(rows):
+                records = ListedRecords(rows, with_ids.FIELDS, is_update=False).records(0, len(rows))
+                texts = [record.text for record in records]
+                columns = Columns.of(records, with_ids.FIELDS)
+                return InMemoryCandidates(texts, encode(texts), MODEL, columns=columns)
+
+            in_memory.with_ids = with_columns
+            yield in_memory
             return
         if request.param == "store":
 
@@ -49,6 +66,13 @@ def opened(request, tmp_path_factory):
                 file.write_text("\n".join(texts))
                 return CandidateStore.build(str(file), f"{file}.index", CandidateEncoder(MODEL, encode, "fp32"))
 
+            def of_rows(rows):
+                file = folder / f"{next(NUMBER)}.jsonl"
+                file.write_text("\n".join(map(json.dumps, rows)))
+                maker = CandidateEncoder(MODEL, encode, "fp32")
+                return CandidateStore.build(str(file), f"{file}.index", maker, fields=with_ids.FIELDS)
+
+            of_file.with_ids = of_rows
             patch = stack.enter_context(pytest.MonkeyPatch.context())
             for module in (builder, store):
                 patch.setattr(module, "SHARD", 64)
@@ -64,6 +88,11 @@ def opened(request, tmp_path_factory):
             engine.name = f"contract_{next(NUMBER)}"
             return EngineCandidates.build(engine, MODEL, WIDTH, ListedTexts(texts), encode)
 
+        def of_records(rows):
+            engine.name = f"contract_{next(NUMBER)}"
+            return EngineCandidates.build(engine, MODEL, WIDTH, ListedRecords(rows, with_ids.FIELDS, False), encode)
+
+        in_engine.with_ids = of_records
         yield in_engine
 
 
@@ -140,6 +169,46 @@ def test_an_emptied_index_finds_nothing_and_a_folder_keeps_its_last_candidate(op
     assert len(none) == 0 and none.find("5") is None
     assert [hits.texts for hits in none.search(query(), 3)] == [[]] * 6
     assert len(none.add(ListedTexts(["7"]), encode)) == 1
+
+
+@pytest.mark.parametrize("few", [0, 10_000])
+def test_a_filter_leaves_what_a_loop_does_and_a_change_by_id_is_seen_by_the_next_search(opened, monkeypatch, few):
+    monkeypatch.setattr(engine_candidates, "FEW", few)  # of an engine: what is fetched and scored
+    index, rows = opened.with_ids(with_ids.ROWS), with_ids.ROWS
+    assert len(index) == len(rows) and index.fields == with_ids.FIELDS
+    for given in [{}, *with_ids.FILTERS]:
+        assert with_ids.same(index, rows, query(4, examples=2), 9, given) and with_ids.same(
+            index, rows, query(1), 3, given
+        )
+    numbers = [index.find(row["id"]) for row in rows[::9]]
+    assert None not in numbers and index.find(rows[0]["text"]) is None
+    assert index.ids_of(numbers) == [row["id"] for row in rows[::9]]
+    assert index.texts_of(numbers) == [row["text"] for row in rows[::9]]
+    encoded = []
+
+    def counting(texts):
+        encoded.extend(texts)
+        return encode(texts)
+
+    update = [rows[3], {**rows[5], "text": "700"}, {**rows[6], "tenant": "rare"}, {"id": "new", "text": "701"}]
+    fewer = index.remove(["id 7", "never there"])
+    changed = fewer.add(ListedRecords(update, with_ids.FIELDS, is_update=True), counting)
+    assert encoded == ["700", "6", "701"] and len(changed) == len(rows)
+    rows = [row for row in rows if row["id"] not in ("id 5", "id 6", "id 7")] + update[1:]
+    for given in ({}, {"tenant": "rare"}, {"sale": True}):
+        assert with_ids.same(changed, rows, query(), 7, given)
+    encoded.clear()
+    changed.add(ListedRecords(update, with_ids.FIELDS, is_update=True), counting)
+    assert not encoded
+    with pytest.raises(FilterError, match="is not a field"):
+        index.filter({"f_tenant) or (1": "a"})
+
+
+def test_plain_lines_have_no_ids_and_no_filter(index):
+    (hits,) = index.search(query(examples=1), 2)
+    assert index.fields is None and hits.ids is None and index.ids_of([index.find("7")]) is None
+    with pytest.raises(FilterError, match="have no fields"):
+        index.filter({"tenant": "a"})
 
 
 def test_what_is_closed_is_refused_in_one_sentence(opened, monkeypatch):

@@ -24,8 +24,9 @@ from polyagents.files.lines import LONGEST
 from polyagents.index import builder, manifest, shard
 from polyagents.index.builder import CandidateEncoder, Worker, results
 from polyagents.index.exact import search
+from polyagents.index.records import read_candidates
 from polyagents.index.store import CandidateStore
-from polyagents.index.texts import FileTexts, ListedTexts, first_of_each, key_columns, read_candidates
+from polyagents.index.texts import FileTexts, ListedTexts, first_of_each, key_columns
 from polyagents.ranking.ranking_model import bytes_of
 from polyagents.ranking.two_tower_model import VectorCache
 

@@ -49,7 +49,11 @@ def client(served):
 
 def found(matches):
     """Matches of Python as those of JSON."""
-    return [{"index": m.index, "text": m.text, "score": pytest.approx(m.score, abs=1e-4)} for m in matches]
+    return [
+        ({} if m.id is None else {"id": m.id})
+        | {"index": m.index, "text": m.text, "score": pytest.approx(m.score, abs=1e-4)}
+        for m in matches
+    ]
 
 
 def events(text):
@@ -91,6 +95,70 @@ def test_an_index_is_served(model, replies, tmp_path):
         answer = client.post("/rank", json={"context": "hi !", "top_k": 2}).json()
     assert answer["matches"] == found(ranker.rank("hi !", index, top_k=2))
     assert answer["candidates"] == {"name": "index", "size": 6}
+
+
+WITH_IDS = [{"id": f"r{n}", "text": text, "length": len(text), "last": text[-1]} for n, text in enumerate(REPLIES)]
+FILTERS = [
+    ({"last": "e"}, ["r0", "r2", "r4", "r5"]),
+    ({"last": ["e", "d"], "length": {"lt": 12}}, ["r0", "r5"]),
+    ({"length": 3}, ["r5"]),
+    ({"last": "x"}, []),
+    ({}, [one["id"] for one in WITH_IDS]),
+]
+
+
+@pytest.mark.parametrize("kind", ["index", "file", "list"])
+def test_candidates_with_ids_are_served_and_filtered(trained, tmp_path, kind):
+    (tmp_path / "faq.jsonl").write_text("\n".join(map(json.dumps, WITH_IDS)))
+    file = trained("cross" if kind == "list" else "poly")
+    ranker, fields = Ranker.load(file), ["last", "length:int"]
+    if kind == "index":
+        index = ranker.index(tmp_path / "faq.jsonl", tmp_path / "index", fields=fields)
+        served = Served.load(file, index_dir=str(tmp_path / "index"))
+    else:
+        index = ranker.prepare(WITH_IDS, fields)
+        served = Served.load(file, str(tmp_path / "faq.jsonl"), fields="last,length:int")
+    with TestClient(create_app(served), HERE) as client:
+        for given, left in FILTERS:
+            answer = client.post("/rank", json={"context": "hi !", "filter": given}).json()
+            assert answer["matches"] == found(ranker.rank("hi !", index, filter=given)) and answer["complete"] is True
+            assert {one["id"] for one in answer["matches"]} == {*left}
+        for given, said in (
+            ({"colour": "red"}, "names 'colour', which is not a field; the fields are last (text), length (int)"),
+            ({"length": "3"}, "length is '3'; give a whole number"),
+            ({"last": {"like": "e"}}, "give bounds"),
+            ({"last' or '1": "e"}, "is not a field"),
+            ({"last": [""] * 1_001}, "filter must be an object of at most 32 fields"),
+            ("last", "filter must be"),
+        ):
+            answer = client.post("/rank", json={"context": "hi !", "filter": given})
+            assert answer.status_code == 422 and said in answer.json()["error"], answer.json()
+        own = client.post("/rank", json={"context": "hi !", "candidates": ["a"], "filter": {"last": "e"}})
+        assert own.status_code == 422 and "have no fields" in own.json()["error"]
+        assert client.post("/chat", json={"history": ["hi !"]}).json()["text"] in REPLIES
+
+
+def test_plain_lines_have_no_ids_and_no_fields(client):
+    answer = client.post("/rank", json={"context": "hi !", "filter": {}}).json()
+    assert all(one.keys() == {"index", "text", "score"} for one in answer["matches"])
+    answer = client.post("/rank", json={"context": "hi !", "filter": {"tenant": "a"}})
+    assert answer.status_code == 422 and "these candidates have no fields" in answer.json()["error"]
+
+
+@pytest.mark.parametrize("path", ["/v1/rerank", "/v2/rerank"])
+def test_documents_are_filtered_by_their_texts_and_keep_their_ids(client, path):
+    documents = ["bye", *({"id": f"d{n}", "text": text, "last": text[-1]} for n, text in enumerate(REPLIES))]
+    whole = client.post(path, json={"query": "hi !", "documents": documents}).json()["results"]
+    assert [one.get("id") for one in whole] == [f"d{one['index'] - 1}" if one["index"] else None for one in whole]
+    some = client.post(path, json={"query": "hi !", "documents": documents, "filter": {"last": ["e", "d"]}}).json()
+    assert some["results"] == [
+        pytest.approx(one) for one in whole if one["index"] and documents[one["index"]]["last"] in "ed"
+    ]
+    none = client.post(path, json={"query": "hi !", "documents": documents, "filter": {"id": "x"}, "top_n": 2})
+    assert none.status_code == 200 and none.json()["results"] == []
+    for given in ({"colour": "e"}, {"last": 1}):
+        refused = client.post(path, json={"query": "hi !", "documents": documents, "filter": given})
+        assert refused.status_code == 422 and "filter" in refused.json()["message"]
 
 
 def test_without_candidates_the_model_answers_as_in_interactive(model, chat):

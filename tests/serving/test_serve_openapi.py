@@ -30,9 +30,10 @@ def description():
 def cannot_be_described(body):
     """Whether a request is refused for what the description has no words for.
 
-    That is a blank last turn, the turns' sum, the width of this model's vectors, and what it reads of documents.
+    That is a filter's fields, a blank last turn, the turns' sum, the width of this model's vectors, and what it reads
+    of documents.
     """
-    if body.get("rank_fields") or (body.get("max_tokens_per_doc") or 72) < 72:
+    if body.get("filter") or body.get("rank_fields") or (body.get("max_tokens_per_doc") or 72) < 72:
         return True
     if body.get("dimensions") not in (None, WIDTH):
         return True

@@ -21,11 +21,15 @@ from polyagents.index.engines.engine import (
     Version,
     candidate_ids,
 )
+from polyagents.index.exact import Best
+from polyagents.index.filters import Filter
 from polyagents.index.interface import Hits, Index
 from polyagents.index.shard import SHARD
-from polyagents.index.texts import ListedTexts, Texts
+from polyagents.index.texts import Texts
 from polyagents.models.two_towers import Query
 from polyagents.ranking.two_tower_model import TwoTowerModel
+
+FEW = 10_000  # candidates that a filter leaves: up to here all are fetched and scored, whatever the engine's index
 
 
 class EngineCandidates(Index):
@@ -35,6 +39,7 @@ class EngineCandidates(Index):
 
     def __init__(self, engine: VectorEngine, model: str, collection: Collection):
         self.engine, self.encoded_by, self.collection = engine, model, collection
+        self.fields = collection.fields
 
     @classmethod
     def open(cls, engine: VectorEngine, model: str) -> "EngineCandidates":
@@ -82,7 +87,7 @@ class EngineCandidates(Index):
 
         Args:
             model: the fingerprint of the model that encodes.
-            texts: distinct.
+            texts: distinct; their fields are the collection's.
             index_type: hnsw, or exact if the engine should compare with every vector.
             worker: decides this process's part of the work, if several build together.
             cluster: machines that encode, in place of this one; they reach the engine by its URL.
@@ -93,7 +98,8 @@ class EngineCandidates(Index):
             raise InputError(f"{engine.where} is open in one process at a time; give a cluster the URL of a server.")
         if worker.rank > 0:
             worker.wait()  # until the first one has made it
-        made = cls(engine, model, engine.create(model, width))
+        fields = None if texts.fields is None else dict(texts.fields)
+        made = cls(engine, model, engine.create(model, width, fields))
         if worker.rank == 0:
             worker.wait()
         if cluster is None:
@@ -102,7 +108,7 @@ class EngineCandidates(Index):
             parts = [BuildPart(start, min(start + SHARD, len(texts))) for start in range(0, len(texts), SHARD)]
             size = len(texts)
             with Bar(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
-                for part in cluster.map(EngineWork(engine, model, width), texts, parts):
+                for part in cluster.map(EngineWork(engine, model, width, fields), texts, parts):
                     bar.update(part.stop - part.start)
         worker.wait()
         if worker.rank == 0:
@@ -115,21 +121,32 @@ class EngineCandidates(Index):
         return self.collection.count()
 
     def add(self, texts: Texts, encode: Encode, worker: Worker = ALONE) -> "EngineCandidates":
-        """Add candidates that are not there yet; the next search finds them. A worker adds its part of them."""
+        """Add candidates that are missing or differ, for the next search; a worker adds its part of them."""
         parts = range(worker.rank * BLOCK, len(texts), worker.world * BLOCK)
         size = sum(min(BLOCK, len(texts) - start) for start in parts)
         with Bar(total=size, unit=" candidates", desc="Encoding candidates", disable=size < BLOCK) as bar:
             for start in parts:
-                part = texts.part(start, start + BLOCK)
-                ids = candidate_ids(part)
-                missing = np.flatnonzero(~self.collection.there(ids))
-                if len(missing):
-                    wanted = [part[place] for place in missing]
-                    self.collection.upsert(ids[missing], wanted, encode(wanted))
-                bar.update(len(part))
+                stop = min(start + BLOCK, len(texts))
+                self.add_block(texts, start, stop, encode)
+                bar.update(stop - start)
         return self
 
-    def search(self, query: Query, k: int) -> list[Hits]:
+    def add_block(self, texts: Texts, start: int, stop: int, encode: Encode) -> None:
+        """Add some of the texts, as far as they are not there yet, or not so."""
+        part, records = texts.part(start, stop), texts.records(start, stop)
+        if records is None:
+            ids = candidate_ids(part)
+            missing = np.flatnonzero(~self.collection.there(ids))
+        else:
+            ids = candidate_ids([record.id for record in records])
+            pairs = zip(records, self.collection.records(ids), strict=True)
+            missing = np.flatnonzero([record != stored for record, stored in pairs])
+        if len(missing):
+            wanted = [part[place] for place in missing]
+            own = None if records is None else [records[place] for place in missing]
+            self.collection.upsert(ids[missing], wanted, encode(wanted), own)
+
+    def search(self, query: Query, k: int, where: Filter | None = None) -> list[Hits]:
         """Find the k best candidates of every context by their fp32 scores.
 
         Raises:
@@ -139,15 +156,47 @@ class EngineCandidates(Index):
             raise InputError(
                 f"{self.engine.where} finds at most {self.collection.longest:,} candidates, and top_k is {k:,}."
             )
-        return [self._search_one(query.one(example), k) for example in range(len(query))]
+        each = [query.one(example) for example in range(len(query))]
+        if where is None:
+            return [self._search_one(one, k) for one in each]
+        few = self.collection.those(where, FEW + 1)
+        if len(few) <= FEW:
+            members, vectors = self.collection.vectors(few)
+            return [self._best_of(one, k, members, vectors) for one in each]
+        share = self.collection.count(where) / max(self.collection.count(), 1)
+        return [self._search_one(one, k, where, share) for one in each]
 
-    def _search_one(self, query: Query, k: int) -> Hits:
-        """Search with short lists, and with long ones if the stop rule does not hold."""
-        lists = Lists(self.collection, SHORT_LIST, of_one=2 * k)
+    def _best_of(self, query: Query, k: int, members: np.ndarray, vectors: Tensor) -> Hits:
+        """Score all that a filter leaves."""
+        best = Best(k)
+        if len(members):
+            best.merge(members, query.scores(vectors.to(query.device))[0].cpu().numpy())
+        return self._hits(best, True, Lists(self.collection, k, k))
+
+    def _search_one(self, query: Query, k: int, where: Filter | None = None, share: float = 1.0) -> Hits:
+        """Search with short lists, and with long ones if the stop rule does not hold.
+
+        Args:
+            share: of all candidates, that meet the conditions.
+        """
+        lists = Lists(self.collection, SHORT_LIST, 2 * k, where, share)
         best, complete = search_one(query, lists, k)
         if not complete:
-            lists = Lists(self.collection, LONG_LIST, of_one=LONG_LIST)
+            lists = Lists(self.collection, LONG_LIST, LONG_LIST, where, share)
             best, complete = search_one(query, lists, k)
+        return self._hits(best, complete, lists)
+
+    def _hits(self, best: Best, complete: bool, lists: "Lists") -> Hits:
+        """Return the best with their texts and ids, without those that were removed in the meantime."""
+        if self.fields is not None:
+            records = self.collection.records(best.indices)
+            left = [place for place, record in enumerate(records) if record is not None]
+            own = [record for record in records if record is not None]
+            ids, texts_left = [record.id for record in own], [record.text for record in own]
+            is_text = all(isinstance(one, str) for one in (*ids, *texts_left))
+            if not is_text or (candidate_ids(ids) != best.indices[left]).any():
+                raise damaged(f"{self.engine.name} at {self.engine.where}")
+            return Hits(best.indices[left], best.scores[left], lambda _: texts_left, complete, lambda _: ids)
         texts = lists.texts(best.indices.tolist())
         there = [place for place, text in enumerate(texts) if text is not None]  # others were removed in the meantime
         kept = [text for text in texts if text is not None]
@@ -167,14 +216,23 @@ class EngineCandidates(Index):
             raise EngineError(f"{self.engine.where} has no candidate {indices[found.index(None)]}.")
         return texts
 
-    def find(self, text: str) -> int | None:
-        """Return the id of a candidate; None if it is not among them."""
-        number = candidate_ids([text])
+    def ids_of(self, indices: Sequence[int] | np.ndarray) -> list[str] | None:
+        """Return the users' own ids of candidates; an EngineError says if one was removed, None is for plain lines."""
+        if self.fields is None:
+            return None
+        found = [record.id for record in self.collection.records(np.asarray(indices)) if record is not None]
+        if len(found) < len(indices):
+            raise EngineError(f"{self.engine.where} lacks one of the candidates {list(indices)[:3]}.")
+        return found
+
+    def find(self, name: str) -> int | None:
+        """Return the number of a candidate by its id, a plain line's by its text; None if it is not among them."""
+        number = candidate_ids([name])
         return int(number[0]) if self.collection.there(number)[0] else None
 
-    def remove(self, texts: Sequence[str]) -> "EngineCandidates":
+    def remove(self, names: Sequence[str]) -> "EngineCandidates":
         """Remove candidates from every model's collection, as `remove` below."""
-        remove(self.engine, texts)
+        remove(self.engine, names)
         return self
 
     def check(self) -> None:
@@ -195,15 +253,17 @@ class EngineWork:
     engine: VectorEngine
     model: str
     width: int
+    fields: dict[str, str] | None = None
 
     def __call__(self, model: TwoTowerModel, texts: Texts, part: BuildPart) -> None:
         """Add the candidates that are not there yet; refuse a machine that has another model."""
         if model.fingerprint() != self.model:
             raise other_model()
         # Not `create`, which would build an index if the first machine is just exchanging one.
-        collection = self.engine.collection(Version(self.model, self.width, "", is_current=False))
+        collection = self.engine.collection(Version(self.model, self.width, "", False, self.fields))
         candidates = EngineCandidates(self.engine, self.model, collection)
-        candidates.add(ListedTexts(texts.part(part.start, part.stop)), model.encode_texts)
+        for start in range(part.start, part.stop, BLOCK):
+            candidates.add_block(texts, start, min(start + BLOCK, part.stop), model.encode_texts)
 
 
 class Lists:
@@ -212,17 +272,23 @@ class Lists:
     Each search has its own, which keeps the texts that came with the lists.
     """
 
-    def __init__(self, collection: Collection, length: int, of_one: int):
-        """Choose the lengths of lists: `of_one` if one vector asks, so that its list is the answer, in order."""
-        self.collection, self.length, self.of_one = collection, length, of_one
+    def __init__(
+        self, collection: Collection, length: int, of_one: int, where: Filter | None = None, share: float = 1.0
+    ):
+        """Choose the lengths of lists: `of_one` if one vector asks, so that its list is the answer, in order.
+
+        Args:
+            where: conditions that candidates meet, a `share` of them.
+        """
+        self.collection, self.length, self.of_one, self.where, self.share = collection, length, of_one, where, share
         self.came_along: Mapping[int, str] | None = None
 
     def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
         """Find the candidates nearest to vectors [q, D]."""
         wanted = self.of_one if len(vectors) == 1 else self.length
         count = min(max(wanted, 2 * k), self.collection.longest)
-        depth = min(max(LONG_LIST, count), self.collection.longest)
-        found = self.collection.nearest(vectors, count, depth)
+        depth = min(int(max(LONG_LIST, count) / self.share), self.collection.longest)
+        found = self.collection.nearest(vectors, count, depth, self.where)
         self.came_along = found.texts
         distinct = (found.members >= 0).all() and (np.diff(found.members) > 0).all()
         # Squares, since the products of large vectors would be infinite, too, and their scores in no order.
@@ -231,7 +297,7 @@ class Lists:
         lists = np.where(np.isin(found.lists, found.members), found.lists, -1)  # one was removed between two questions
         short = lists.shape[1] < count or bool((lists < 0).any())
         members = found.members
-        are_all = short and len(members) >= self.collection.count()
+        are_all = short and len(members) >= self.collection.count(self.where)
         return Neighbours(found.products, lists, members, found.vectors, np.ones(len(members), bool), are_all)
 
     def texts(self, ids: Sequence[int]) -> list[str | None]:
@@ -248,8 +314,8 @@ def damaged(where: str) -> EngineError:
     )
 
 
-def remove(engine: VectorEngine, texts: Sequence[str]) -> None:
-    """Remove candidates from every model's collection, so that no later search finds them.
+def remove(engine: VectorEngine, names: Sequence[str]) -> None:
+    """Remove candidates by their ids, plain lines by their texts, from every model's collection, for the next search.
 
     Raises:
         EngineError: nothing has been built under the engine's name; or they could not be removed from a collection,
@@ -258,7 +324,7 @@ def remove(engine: VectorEngine, texts: Sequence[str]) -> None:
     versions = sorted(engine.versions(), key=lambda version: not version.is_current)
     if not versions:
         raise EngineError(f"{engine.where} has no candidates named {engine.name}.")
-    ids, left = np.unique(candidate_ids(texts)), []
+    ids, left = np.unique(candidate_ids(names)), []
     for version in versions:
         try:
             engine.collection(version).delete(ids)

@@ -16,10 +16,13 @@ from torch import Tensor
 from polyagents.errors import InputError
 from polyagents.files.hashing import text_key, utf8
 from polyagents.files.json_files import fits
+from polyagents.index.columns import Record
 from polyagents.index.faiss_index import HNSW_LIST
+from polyagents.index.filters import Filter
 from polyagents.index.texts import key_columns
 
 INDEX_TYPES = ("hnsw", "exact")
+OWN_ID, OF_FIELD = "own_id", "f_"  # names of columns
 # Candidates in the list of one vector: short at first, since each costs its vector's way over the network, and long
 # if the stop rule asks for more.
 SHORT_LIST, LONG_LIST = 64, HNSW_LIST
@@ -30,13 +33,13 @@ class EngineError(InputError):
     """An engine does not answer, or refuses; the sentence has its address without passwords."""
 
 
-def candidate_ids(texts: Sequence[str]) -> np.ndarray:
-    """Compute the ids of texts: int64 [C], 0 or more, 63 bits of a hash.
+def candidate_ids(names: Sequence[str]) -> np.ndarray:
+    """Compute the engine's ids of users' ids, or of plain lines: int64 [C], 0 or more, 63 bits of a hash.
 
-    Two of n texts have the same id with a probability of n^2 / 2^64: one in 200,000 for ten million, one in 2,000 for a
-    hundred million. Of two such texts only the one that was added first is kept.
+    Two of n names have the same id with a probability of n^2 / 2^64: one in 200,000 for ten million, one in 2,000 for a
+    hundred million. Of two such lines only the one that was added first is kept.
     """
-    keys = key_columns(b"".join(text_key(utf8(text)) for text in texts))
+    keys = key_columns(b"".join(text_key(utf8(name)) for name in names))
     ids: np.ndarray = keys[:, 0] & np.int64(2**63 - 1)
     return ids
 
@@ -61,12 +64,17 @@ class Found(NamedTuple):
 
 @dataclass(frozen=True)
 class Version:
-    """The candidates of one name that one model encoded, D wide; the name may refer to them (`is_current`)."""
+    """The candidates of one name that one model encoded, D wide; the name may refer to them (`is_current`).
+
+    Attributes:
+        fields: name and kind of each declared field; None for plain lines.
+    """
 
     model: str
     width: int
     index_type: str
     is_current: bool
+    fields: dict[str, str] | None = None
 
     def __post_init__(self) -> None:
         """Check what the engine has said; an EngineError says if a value is of another type."""
@@ -76,12 +84,21 @@ class Version:
 
 
 class Collection(Protocol):
-    """Candidates with their vectors, all of one model; it returns lists of at most `longest`."""
+    """Candidates with their vectors, all of one model; it returns lists of at most `longest`.
+
+    A user's own id is in the column OWN_ID, and each field in one of its own, with the prefix OF_FIELD.
+    """
 
     longest: int
+    fields: dict[str, str] | None
 
-    def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
+    def upsert(
+        self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor, records: Sequence[Record] | None = None
+    ) -> None:
         """Add C candidates with ids [C] and vectors [C, D], or replace those of the same id, for the next search.
+
+        Args:
+            records: the same candidates with their own ids and fields, if the collection has `fields`.
 
         Raises:
             EngineError: the engine refuses, or does not answer.
@@ -92,18 +109,31 @@ class Collection(Protocol):
         """Remove candidates; missing ids are not an error."""
         ...
 
-    def count(self) -> int:
-        """Count the candidates."""
+    def count(self, where: Filter | None = None) -> int:
+        """Count the candidates that meet the conditions."""
+        ...
+
+    def those(self, where: Filter, most: int) -> np.ndarray:
+        """Return the ids of candidates that meet the conditions, at most that many, in no order."""
+        ...
+
+    def vectors(self, ids: np.ndarray) -> tuple[np.ndarray, Tensor]:
+        """Return the ids [r], ascending, of candidates that still exist, and their vectors [r, D] fp32."""
+        ...
+
+    def records(self, ids: np.ndarray) -> list[Record | None]:
+        """Return candidates of a collection with `fields`, in the order of the ids; None for a missing one."""
         ...
 
     def there(self, ids: np.ndarray) -> np.ndarray:
         """Tell which of the ids [C] exist, [C] boolean."""
         ...
 
-    def nearest(self, vectors: Tensor, count: int, depth: int) -> Found:
+    def nearest(self, vectors: Tensor, count: int, depth: int, where: Filter | None = None) -> Found:
         """Find the `count` candidates with the largest dot products for each of vectors [q, D].
 
         Args:
+            where: conditions that all of them must meet; None for none.
             depth: how many candidates a graph visits, `count` or more: short lists of a deep search miss as few as long
                 ones.
         """
@@ -142,11 +172,14 @@ class VectorEngine(Protocol):
         """Return the candidates of a version."""
         ...
 
-    def create(self, model: str, width: int) -> Collection:
+    def create(self, model: str, width: int, fields: dict[str, str] | None = None) -> Collection:
         """Create an empty collection for a model's vectors of width D, or return the one that is there.
 
+        Args:
+            fields: name and kind of each declared field; None for plain lines.
+
         Raises:
-            EngineError: the engine refuses, or does not answer.
+            EngineError: the engine refuses, or does not answer, or has a collection with other fields.
         """
         ...
 
@@ -157,6 +190,19 @@ class VectorEngine(Protocol):
     def close(self) -> None:
         """Close the connection."""
         ...
+
+
+def require_fields(where: str, there: Mapping[str, str] | None, wanted: Mapping[str, str] | None) -> None:
+    """Refuse, with an EngineError, a collection with other fields than those that are declared."""
+    if there != wanted:
+        has, asks = (
+            "plain lines" if one is None else f"ids and the fields {dict(one)}" if one else "ids without fields"
+            for one in (there, wanted)
+        )
+        raise EngineError(
+            f"{where} has a collection of this model with {has}, and the candidates have {asks}; declare the same, or "
+            f"build the candidates under another name."
+        )
 
 
 def in_messages(texts: Sequence[str], width: int) -> Iterator[slice]:

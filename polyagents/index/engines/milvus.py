@@ -18,8 +18,19 @@ from torch import Tensor
 
 from polyagents.errors import first_line
 from polyagents.files.hashing import utf8
-from polyagents.index.engines.engine import SENT_AT_ONCE, EngineError, Found, Version, in_messages
+from polyagents.index.columns import Record
+from polyagents.index.engines.engine import (
+    OF_FIELD,
+    OWN_ID,
+    SENT_AT_ONCE,
+    EngineError,
+    Found,
+    Version,
+    in_messages,
+    require_fields,
+)
 from polyagents.index.faiss_index import HNSW_BUILD, HNSW_LINKS
+from polyagents.index.filters import LONGEST, Filter, Value
 
 LONGEST_LIST = 16_384  # Milvus's own limit, also for queries at once
 LONGEST_TEXT = 65_535  # bytes, of Milvus's VARCHAR
@@ -32,6 +43,7 @@ CHANNEL = {
 # pymilvus pings the server every ten seconds, and a gRPC server takes more than one ping in five minutes without calls
 # for an attack: it would close the connection while it builds the graph of a million candidates.
 MODEL, INDEX = "polyagents.model", "polyagents.index"  # keys of a collection's properties
+TYPES = {"text": "VARCHAR", "int": "INT64", "float": "DOUBLE", "bool": "BOOL"}
 
 
 class Milvus:
@@ -74,15 +86,16 @@ class Milvus:
                     described = self.client.describe_collection(table, timeout=SECONDS)
                     properties = described.get("properties") or {}
                     if MODEL in properties and table == self._table(properties[MODEL]):
-                        width = self._width(table, described["fields"])
-                        found.append(Version(properties[MODEL], width, properties.get(INDEX, ""), table == current))
+                        width, fields = self._width(table, described["fields"]), fields_of(described["fields"])
+                        about = properties[MODEL], width, properties.get(INDEX, ""), table == current
+                        found.append(Version(*about, fields))
             return found
 
     def collection(self, version: Version) -> "MilvusCollection":
         """Return the candidates of a version."""
-        return MilvusCollection(self, self._table(version.model), version.width)
+        return MilvusCollection(self, self._table(version.model), version.width, version.fields)
 
-    def create(self, model: str, width: int) -> "MilvusCollection":
+    def create(self, model: str, width: int, fields: dict[str, str] | None = None) -> "MilvusCollection":
         """Create an empty collection for a model's vectors of width D, or return the existing one."""
         from pymilvus import DataType
 
@@ -95,6 +108,11 @@ class Milvus:
                 schema.add_field("id", DataType.INT64, is_primary=True)
                 schema.add_field("vector", DataType.FLOAT_VECTOR, dim=width)
                 schema.add_field("text", DataType.VARCHAR, max_length=LONGEST_TEXT)
+                if fields is not None:
+                    schema.add_field(OWN_ID, DataType.VARCHAR, max_length=LONGEST)
+                for name, kind in (fields or {}).items():
+                    length = {"max_length": 2 * LONGEST} if kind == "text" else {}
+                    schema.add_field(OF_FIELD + name, DataType[TYPES[kind]], nullable=True, **length)
                 self.client.create_collection(
                     table,
                     schema=schema,
@@ -103,10 +121,13 @@ class Milvus:
                     index_params=self._index("FLAT"),
                     timeout=SECONDS,
                 )
+            else:
+                described = self.client.describe_collection(table, timeout=SECONDS)
+                require_fields(f"Milvus at {self.where}", fields_of(described["fields"]), fields)
             if not self.client.list_indexes(table):  # a build was killed while it built another one
                 self.client.create_index(table, self._index("FLAT"), timeout=INDEX_SECONDS)
             self.client.load_collection(table, timeout=INDEX_SECONDS)
-        return MilvusCollection(self, table, width)
+        return MilvusCollection(self, table, width, fields)
 
     def switch(self, model: str) -> None:
         """Let the name refer to the collection of this model."""
@@ -180,8 +201,8 @@ class MilvusCollection:
 
     longest = LONGEST_LIST
 
-    def __init__(self, engine: Milvus, table: str, width: int):
-        self.engine, self.client, self.table, self.width = engine, engine.client, table, width
+    def __init__(self, engine: Milvus, table: str, width: int, fields: dict[str, str] | None = None):
+        self.engine, self.client, self.table, self.width, self.fields = engine, engine.client, table, width, fields
 
     def _ask(self, what: str, question: Callable[..., Any], **arguments: Any) -> Any:
         """Call a method of the client for this collection; a server that was restarted has to load it first."""
@@ -196,12 +217,18 @@ class MilvusCollection:
             self.client.load_collection(self.table, timeout=SECONDS)
             return question(self.table, timeout=SECONDS, **arguments)
 
-    def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
+    def upsert(
+        self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor, records: Sequence[Record] | None = None
+    ) -> None:
         """Add candidates, or replace candidates of the same id."""
         rows = [
             {"id": int(number), "vector": vector, "text": utf8(text).decode()}
             for number, text, vector in zip(ids, texts, vectors.numpy(), strict=True)
         ]
+        for row, record in zip(rows, records or (), strict=False):
+            row |= {OWN_ID: record.id}
+            for (name, kind), value in zip((self.fields or {}).items(), record.values, strict=True):
+                row[OF_FIELD + name] = hexadecimal(str(value)) if kind == "text" and value is not None else value
         longest = max(texts, key=lambda text: len(utf8(text)), default="")
         if len(utf8(longest)) > LONGEST_TEXT:
             raise EngineError(
@@ -217,16 +244,44 @@ class MilvusCollection:
             part = ids[start : start + LONGEST_LIST].tolist()
             self._ask("did not remove candidates", self.client.delete, ids=part)
 
-    def count(self) -> int:
-        """Count the candidates."""
-        (row,) = self._ask("did not count candidates", self.client.query, filter="", output_fields=["count(*)"])
+    def count(self, where: Filter | None = None) -> int:
+        """Count the candidates that meet the conditions."""
+        asked = {"filter": expression(where), "output_fields": ["count(*)"]}
+        (row,) = self._ask("did not count candidates", self.client.query, **asked)
         return int(row["count(*)"])
+
+    def those(self, where: Filter, most: int) -> np.ndarray:
+        """Return the ids of candidates that meet the conditions, at most that many, in no order."""
+        rows = self._ask(
+            "did not answer", self.client.query, filter=expression(where), output_fields=["id"], limit=most
+        )
+        return np.array([row["id"] for row in rows], np.int64)
+
+    def vectors(self, ids: np.ndarray) -> tuple[np.ndarray, Tensor]:
+        """Return the ids [r], ascending, of candidates that still exist, and their vectors [r, D] fp32."""
+        rows = self._get(ids, ["vector"], 4 * self.width)
+        members = np.array([row["id"] for row in rows], np.int64)
+        order = members.argsort()
+        found = np.array([row["vector"] for row in rows], np.float32).reshape(len(rows), self.width)
+        return members[order], torch.from_numpy(found[order])
+
+    def records(self, ids: np.ndarray) -> list[Record | None]:
+        """Return candidates with ids and fields, in the order of the ids; None for a missing one."""
+        fields = self.fields or {}
+        names = ["text", OWN_ID, *(OF_FIELD + name for name in fields)]
+        found = {}
+        for row in self._get(ids, names, LONGEST_TEXT):
+            values = [row[OF_FIELD + name] for name in fields]
+            own = zip(fields.values(), values, strict=True)
+            texts = (from_hexadecimal(value) if kind == "text" and value is not None else value for kind, value in own)
+            found[row["id"]] = Record(row[OWN_ID], row["text"], tuple(texts))
+        return [found.get(int(one)) for one in ids]
 
     def there(self, ids: np.ndarray) -> np.ndarray:
         """Tell which of the ids [C] exist, [C] boolean."""
-        return np.isin(ids, [row["id"] for row in self._get(ids, "id", 8)])
+        return np.isin(ids, [row["id"] for row in self._get(ids, [], 8)])
 
-    def nearest(self, vectors: Tensor, count: int, depth: int) -> Found:
+    def nearest(self, vectors: Tensor, count: int, depth: int, where: Filter | None = None) -> Found:
         """Find the `count` candidates with the largest dot products for each vector."""
         alone = len(vectors) == 1 and count * (4 * self.width + LONGEST_TEXT) <= SENT_AT_ONCE
         answers = self._ask(
@@ -234,6 +289,7 @@ class MilvusCollection:
             self.client.search,
             data=vectors.float().cpu().numpy(),
             limit=count,
+            filter=expression(where),
             anns_field="vector",
             search_params={"metric_type": "IP", "params": {"ef": depth}},  # a flat index ignores ef
             output_fields=["id", "vector", "text"] if alone else ["id"],
@@ -249,7 +305,7 @@ class MilvusCollection:
             rows = [{"id": one["id"], "vector": one["entity"]["vector"]} for one in answers[0]]
             texts = {one["id"]: one["entity"]["text"] for one in answers[0]}
         else:
-            rows, texts = self._get(np.unique(lists[lists >= 0]), "vector", 4 * self.width), None
+            return Found(products, lists, *self.vectors(np.unique(lists[lists >= 0])))
         members = np.array([row["id"] for row in rows], np.int64)
         order = members.argsort()
         found = np.array([row["vector"] for row in rows], np.float32).reshape(len(rows), self.width)
@@ -257,7 +313,7 @@ class MilvusCollection:
 
     def texts(self, ids: Sequence[int]) -> list[str | None]:
         """Return texts in the order of the ids; None for a candidate that was removed in the meantime."""
-        found = {row["id"]: row["text"] for row in self._get(np.asarray(ids), "text", LONGEST_TEXT)}
+        found = {row["id"]: row["text"] for row in self._get(np.asarray(ids), ["text"], LONGEST_TEXT)}
         return [found.get(int(one)) for one in ids]
 
     def build_index(self, index_type: str) -> None:
@@ -286,11 +342,56 @@ class MilvusCollection:
         described = self.client.describe_index(self.table, "vector", timeout=SECONDS)
         return described and str(described["index_type"])
 
-    def _get(self, ids: np.ndarray, field: str, size: int) -> list[dict[str, Any]]:
-        """Return a field, of about `size` bytes, of candidates that exist, in no order."""
+    def _get(self, ids: np.ndarray, columns: Sequence[str], size: int) -> list[dict[str, Any]]:
+        """Return columns, of about `size` bytes, of candidates that exist, in no order."""
         at_once = max(min(SENT_AT_ONCE // size, LONGEST_LIST), 1)
         rows: list[dict[str, Any]] = []
         for start in range(0, len(ids), at_once):
             part = ids[start : start + at_once].tolist()
-            rows += self._ask("did not answer", self.client.get, ids=part, output_fields=["id", field])
+            rows += self._ask("did not answer", self.client.get, ids=part, output_fields=["id", *columns])
         return rows
+
+
+def fields_of(described: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
+    """Return name and kind of each declared field of a collection's columns; None for plain lines."""
+    kinds = {name: kind for kind, name in TYPES.items()}
+    there = {column["name"]: kinds.get(column["type"].name, "") for column in described}
+    if OWN_ID not in there:
+        return None
+    return {name.removeprefix(OF_FIELD): kind for name, kind in there.items() if name.startswith(OF_FIELD)}
+
+
+def hexadecimal(text: str) -> str:
+    """Return the UTF-8 bytes of a text in hexadecimal digits, which are in the same order.
+
+    Texts of fields are kept so, and no expression contains what a user wrote: Milvus and Milvus Lite read quotes and
+    escapes in different ways, and Milvus Lite takes no parameters.
+    """
+    return text.encode("utf-8").hex()
+
+
+def from_hexadecimal(digits: str) -> str:
+    """Return the text; the digits themselves if `hexadecimal` has not written them."""
+    try:
+        return bytes.fromhex(digits).decode("utf-8")
+    except ValueError:
+        return digits
+
+
+def expression(where: Filter | None) -> str:
+    """Return conditions in Milvus's language: names that were declared, numbers, and hexadecimal digits."""
+    parts = []
+    for condition in where or ():
+        name = OF_FIELD + condition.field
+        if condition.one_of is not None:
+            values = ", ".join(map(literal, condition.one_of))
+            parts.append(f"{name} in [{values}]" if values else "id < 0")  # which none has
+        parts += [f"{name} {operator} {literal(value)}" for operator, value in condition.bounds]
+    return " and ".join(parts)
+
+
+def literal(value: Value) -> str:
+    """Return a value in Milvus's language."""
+    if isinstance(value, bool):
+        return "true" if value else "false"
+    return f'"{hexadecimal(value)}"' if isinstance(value, str) else repr(value)

@@ -5,10 +5,12 @@ vector.
 """
 
 import contextlib
+import hashlib
 import os
 import socket
 import threading
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -17,8 +19,18 @@ from torch import Tensor
 
 from polyagents.errors import first_line
 from polyagents.files.hashing import utf8
-from polyagents.index.engines.engine import EngineError, Found, Version, in_messages
+from polyagents.index.columns import Record
+from polyagents.index.engines.engine import (
+    OF_FIELD,
+    OWN_ID,
+    EngineError,
+    Found,
+    Version,
+    in_messages,
+    require_fields,
+)
 from polyagents.index.faiss_index import HNSW_BUILD, HNSW_LINKS
+from polyagents.index.filters import Filter
 
 LONGEST_LIST = 1_000  # pgvector's own limit of hnsw.ef_search, beyond which a graph's lists are cut short
 WIDEST = 2_000  # numbers in a vector that pgvector indexes, and that fit on a page
@@ -26,6 +38,10 @@ REMOVED_AT_ONCE = 10_000  # candidates, in a statement
 PASSED_OVER = 1_000_000  # entries of a graph that a search looks at before it is content with fewer candidates
 SECONDS = 30  # that a statement may take; building an index may take as long as it likes
 LISTED = "polyagents_collections"
+SCAN_MEMORY = 64  # times the server's work_mem, of 4 MB by default
+# Texts are ordered by their bytes.
+TYPES = {"text": 'text COLLATE "C"', "int": "bigint", "float": "double precision", "bool": "boolean"}
+SENT = {TYPES["text"]: "text", "bigint": "int8", "double precision": "float8", "boolean": "bool"}
 
 MAKE_LIST = f"""
 CREATE TABLE IF NOT EXISTS {LISTED} (
@@ -45,7 +61,8 @@ WITH asked AS MATERIALIZED (
     FROM unnest(%(vectors)s::vector[]) WITH ORDINALITY AS context (vector, place)
     CROSS JOIN LATERAL (
         SELECT id, - (candidate.vector <#> context.vector) AS product
-        FROM {table} AS candidate ORDER BY candidate.vector <#> context.vector LIMIT %(count)s) AS near),
+        FROM {table} AS candidate WHERE {conditions}
+        ORDER BY candidate.vector <#> context.vector LIMIT %(count)s) AS near),
 found AS (SELECT id, array_agg(place) AS places, array_agg(product) AS products FROM asked GROUP BY id)
 SELECT id, places, products, vector FROM found JOIN {table} USING (id) ORDER BY id
 """
@@ -113,19 +130,22 @@ class Postgres:
                 (self.name,),
             ).fetchall()
             found = [Version(*row) for row in rows]
-            return [one for one in found if self.collection(one).exists()]  # others were dropped by hand
+            there = [(one, self.collection(one)) for one in found]
+            # Others were dropped by hand.
+            return [replace(one, fields=made.declared()) for one, made in there if made.exists()]
 
     def collection(self, version: Version) -> "PostgresCollection":
         """Return the candidates of a version."""
-        return PostgresCollection(self, version.model, version.width)
+        return PostgresCollection(self, version.model, version.width, version.fields)
 
-    def create(self, model: str, width: int) -> "PostgresCollection":
+    def create(self, model: str, width: int, fields: dict[str, str] | None = None) -> "PostgresCollection":
         """Create an empty collection for a model's vectors of width D, or return the existing one."""
         if width > WIDEST:
             raise EngineError(f"pgvector indexes vectors of up to {WIDEST:,} numbers, and these have {width:,}.")
-        made = PostgresCollection(self, model, width)
+        made = PostgresCollection(self, model, width, fields)
         with self.sentences("cannot make a collection"), self.connection.transaction():
             if made.exists():  # and may be in use: what follows would wait for whoever reads it
+                require_fields(f"PostgreSQL at {self.where}", made.declared(), fields)
                 return made
             self.connection.execute(MAKE_LIST)
             self.connection.execute(
@@ -133,6 +153,8 @@ class Postgres:
                     "CREATE TABLE {table} (id bigint PRIMARY KEY, vector vector({width}) NOT NULL, text text NOT NULL)"
                 )
             )
+            for name, kind in made.columns():
+                made.change(f"ALTER TABLE {{table}} ADD COLUMN {{column}} {kind}", name)
             # Vectors are read by the thousand: out of line they would be looked up one by one.
             self.connection.execute(made.sql("ALTER TABLE {table} ALTER COLUMN vector SET STORAGE PLAIN"))
             self.connection.execute(
@@ -175,17 +197,37 @@ class PostgresCollection:
 
     longest = LONGEST_LIST
 
-    def __init__(self, engine: Postgres, model: str, width: int):
-        self.engine, self.model, self.width = engine, model, width
+    def __init__(self, engine: Postgres, model: str, width: int, fields: dict[str, str] | None = None):
+        self.engine, self.model, self.width, self.fields = engine, model, width, fields
         self.table = f"{engine.name}_{model[:16]}"
 
-    def sql(self, statement: str) -> Any:
-        """Return a statement with this table and its width in it."""
+    def sql(self, statement: str, **parts: Any) -> Any:
+        """Return a statement with this table and its width in it, and other parts, which are SQL."""
         from psycopg.sql import SQL, Identifier, Literal
 
-        return SQL(statement).format(
-            table=Identifier(self.table), width=Literal(self.width), index=Identifier(f"{self.table}_hnsw")
-        )
+        own = {"table": Identifier(self.table), "width": Literal(self.width), "index": Identifier(f"{self.table}_hnsw")}
+        return SQL(statement).format(**own, **parts)
+
+    def columns(self) -> list[tuple[str, str]]:
+        """Return name and type of each column that candidates with ids have in addition."""
+        if self.fields is None:
+            return []
+        return [(OWN_ID, TYPES["text"]), *((OF_FIELD + name, TYPES[kind]) for name, kind in self.fields.items())]
+
+    def change(self, statement: str, column: str) -> None:
+        """Execute a statement about a column."""
+        from psycopg.sql import Identifier
+
+        self.engine.connection.execute(self.sql(statement, column=Identifier(column)))
+
+    def declared(self) -> dict[str, str] | None:
+        """Read name and kind of each declared field of the table; None for plain lines."""
+        kinds = {kind: name for name, kind in TYPES.items()} | {"text": "text"}
+        rows = self.engine.connection.execute(f"{COLUMNS} ORDER BY attnum", (f'"{self.table}"',)).fetchall()
+        there = {row[0]: kinds.get(row[1], "") for row in rows}
+        if OWN_ID not in there:
+            return None
+        return {name.removeprefix(OF_FIELD): kind for name, kind in there.items() if name.startswith(OF_FIELD)}
 
     def exists(self) -> bool:
         """Tell whether there is such a table; an EngineError says if it lacks a column that `create` makes."""
@@ -198,8 +240,22 @@ class PostgresCollection:
             )
         return bool(found)
 
-    def upsert(self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor) -> None:
+    def upsert(
+        self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor, records: Sequence[Record] | None = None
+    ) -> None:
         """Add candidates, or replace candidates of the same id; a message is stored completely or not at all."""
+        from psycopg.sql import SQL, Identifier
+
+        extra = self.columns()
+        more = [(record.id, *record.values) for record in records or ()] or [()] * len(texts)
+        names = [Identifier(name) for name, _ in extra]
+        listed = {
+            "made": SQL("").join(
+                SQL(", {} ").format(name) + SQL(kind) for name, (_, kind) in zip(names, extra, strict=True)
+            ),
+            "names": SQL("").join(SQL(", {}").format(name) for name in names),
+            "set": SQL("").join(SQL(", {0} = excluded.{0}").format(name) for name in names),
+        }
         raw, connection = [utf8(text).decode() for text in texts], self.engine.connection
         if zero := next((text for text in raw if "\0" in text), None):
             raise EngineError(f"PostgreSQL keeps no text with a zero byte; remove it from {zero[:40]!r}.")
@@ -207,15 +263,22 @@ class PostgresCollection:
             for part in in_messages(raw, self.width):
                 with connection.transaction(), connection.cursor() as cursor:
                     cursor.execute("SET LOCAL statement_timeout = 0")
-                    cursor.execute("CREATE TEMPORARY TABLE sent (id bigint, vector vector, text text) ON COMMIT DROP")
-                    with cursor.copy("COPY sent FROM STDIN WITH (FORMAT BINARY)") as copy:
-                        copy.set_types(["int8", "vector", "text"])
-                        for row in zip(ids[part].tolist(), vectors[part].numpy(), raw[part], strict=True):
-                            copy.write_row(row)
                     cursor.execute(
                         self.sql(
-                            "INSERT INTO {table} (id, vector, text) SELECT DISTINCT ON (id) id, vector, text FROM sent "
-                            "ON CONFLICT (id) DO UPDATE SET vector = excluded.vector, text = excluded.text"
+                            "CREATE TEMPORARY TABLE sent (id bigint, vector vector, text text{made}) ON COMMIT DROP",
+                            **listed,
+                        )
+                    )
+                    with cursor.copy("COPY sent FROM STDIN WITH (FORMAT BINARY)") as copy:
+                        copy.set_types(["int8", "vector", "text", *(SENT[kind] for _, kind in extra)])
+                        for row in zip(ids[part].tolist(), vectors[part].numpy(), raw[part], more[part], strict=True):
+                            copy.write_row((*row[:3], *row[3]))
+                    cursor.execute(
+                        self.sql(
+                            "INSERT INTO {table} (id, vector, text{names}) "
+                            "SELECT DISTINCT ON (id) id, vector, text{names} FROM sent "
+                            "ON CONFLICT (id) DO UPDATE SET vector = excluded.vector, text = excluded.text{set}",
+                            **listed,
                         )
                     )
                     if cursor.rowcount != len(set(ids[part].tolist())):
@@ -236,10 +299,41 @@ class PostgresCollection:
             if self.there(part).any():
                 raise self._overruled()
 
-    def count(self) -> int:
-        """Count the candidates."""
+    def count(self, where: Filter | None = None) -> int:
+        """Count the candidates that meet the conditions."""
+        conditions, values = conditions_of(where)
         with self.engine.sentences("did not count candidates"):
-            return int(self.engine.connection.execute(self.sql("SELECT count(*) FROM {table}")).fetchone()[0])
+            statement = self.sql("SELECT count(*) FROM {table} AS candidate WHERE {conditions}", conditions=conditions)
+            return int(self.engine.connection.execute(statement, values).fetchone()[0])
+
+    def those(self, where: Filter, most: int) -> np.ndarray:
+        """Return the ids of candidates that meet the conditions, at most that many, in no order."""
+        conditions, values = conditions_of(where)
+        with self.engine.sentences("did not answer"):
+            statement = "SELECT id FROM {table} AS candidate WHERE {conditions} LIMIT %(most)s"
+            rows = self.engine.connection.execute(
+                self.sql(statement, conditions=conditions), {**values, "most": most}
+            ).fetchall()
+        return np.array([row[0] for row in rows], np.int64)
+
+    def vectors(self, ids: np.ndarray) -> tuple[np.ndarray, Tensor]:
+        """Return the ids [r], ascending, of candidates that still exist, and their vectors [r, D] fp32."""
+        with self.engine.sentences("did not answer"), self.engine.connection.cursor(binary=True) as cursor:
+            statement = self.sql("SELECT id, vector FROM {table} WHERE id = ANY(%s) ORDER BY id")
+            rows = cursor.execute(statement, (ids.tolist(),)).fetchall()
+        found = np.array([row[1].to_numpy() for row in rows], np.float32).reshape(len(rows), self.width)
+        return np.array([row[0] for row in rows], np.int64), torch.from_numpy(found)
+
+    def records(self, ids: np.ndarray) -> list[Record | None]:
+        """Return candidates with ids and fields, in the order of the ids; None for a missing one."""
+        from psycopg.sql import SQL, Identifier
+
+        names = SQL("").join(SQL(", {}").format(Identifier(name)) for name, _ in self.columns())
+        with self.engine.sentences("did not answer"):
+            statement = self.sql("SELECT id, text{names} FROM {table} WHERE id = ANY(%s)", names=names)
+            rows = self.engine.connection.execute(statement, (ids.tolist(),)).fetchall()
+        found = {row[0]: Record(row[2], row[1], tuple(row[3:])) for row in rows}
+        return [found.get(int(one)) for one in ids]
 
     def there(self, ids: np.ndarray) -> np.ndarray:
         """Tell which of the ids [C] exist, [C] boolean."""
@@ -249,16 +343,20 @@ class PostgresCollection:
             ).fetchall()
         return np.isin(ids, [row[0] for row in rows])
 
-    def nearest(self, vectors: Tensor, count: int, depth: int) -> Found:
+    def nearest(self, vectors: Tensor, count: int, depth: int, where: Filter | None = None) -> Found:
         """Find the `count` candidates with the largest dot products for each vector."""
         asked = list(vectors.float().cpu().numpy())
         with self.engine.sentences("did not answer"), self.engine.connection.transaction():
             self.engine.connection.execute(f"SET LOCAL hnsw.ef_search = {int(depth)}")
+            if where is not None:  # what it passes over is kept in memory
+                self.engine.connection.execute(f"SET LOCAL hnsw.scan_mem_multiplier = {SCAN_MEMORY}")
             # What was removed or replaced stays in the graph until VACUUM: it is passed over, not counted.
             self.engine.connection.execute("SET LOCAL hnsw.iterative_scan = strict_order")
             self.engine.connection.execute(f"SET LOCAL hnsw.max_scan_tuples = {PASSED_OVER}")
             with self.engine.connection.cursor(binary=True) as cursor:
-                rows = cursor.execute(self.sql(SEARCH), {"vectors": asked, "count": count}).fetchall()
+                conditions, values = conditions_of(where)
+                statement = self.sql(SEARCH, conditions=conditions)
+                rows = cursor.execute(statement, {**values, "vectors": asked, "count": count}).fetchall()
         members = np.array([row[0] for row in rows], np.int64)
         found = np.array([row[3].to_numpy() for row in rows], np.float32).reshape(len(rows), self.width)
         return Found(*lists_of(rows, len(asked)), members, torch.from_numpy(found))
@@ -281,10 +379,36 @@ class PostgresCollection:
         with self.engine.sentences("did not build an index", None), connection.transaction():
             connection.execute("SET LOCAL statement_timeout = 0")
             connection.execute(self.sql(make if index_type == "hnsw" else "DROP INDEX IF EXISTS {index}"))
+            for name, _ in self.columns()[1:]:
+                short = hashlib.sha256(f"{self.table}.{name}".encode()).hexdigest()[:16]  # names have 63 bytes at most
+                self.change(f"CREATE INDEX IF NOT EXISTS polyagents_{short} ON {{table}} ({{column}})", name)
             connection.execute(
                 f"UPDATE {LISTED} SET index_type = %s WHERE name = %s AND model = %s",
                 (index_type, self.engine.name, self.model),
             )
+
+
+def conditions_of(where: Filter | None) -> tuple[Any, dict[str, Any]]:
+    """Return conditions in SQL, with names that were declared and no value, and the parameters that they name."""
+    from psycopg.sql import SQL, Identifier, Placeholder
+
+    parts: list[Any] = [SQL("true")]
+    values: dict[str, Any] = {}
+
+    def bound(value: Any, kind: str) -> Any:
+        values[f"value{len(values)}"] = value
+        return Placeholder(f"value{len(values) - 1}") + SQL(f"::{kind}")
+
+    for condition in where or ():
+        column, kind = (
+            Identifier("candidate", OF_FIELD + condition.field),
+            TYPES[condition.kind].partition(" COLLATE")[0],
+        )
+        if condition.one_of is not None:
+            parts.append(SQL("{} = ANY({})").format(column, bound(list(condition.one_of), f"{kind}[]")))
+        for operator, value in condition.bounds:
+            parts.append(SQL("{} {} {}").format(column, SQL(operator), bound(value, kind)))
+    return SQL(" AND ").join(parts), values
 
 
 @contextlib.contextmanager

@@ -1,0 +1,319 @@
+"""Candidates with ids of the user's own, and fields: JSON lines, Parquet, or Python's dicts, checked once.
+
+A candidate's key is of its id; a plain line's id is the line itself. A file is read twice: once to check it and to
+record where each candidate is, 44 bytes each, and then part by part.
+"""
+
+import functools
+import json
+from abc import abstractmethod
+from array import array
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from typing import Any, BinaryIO
+
+import numpy as np
+
+from polyagents.errors import InputError, first_line
+from polyagents.files.hashing import stream_digest, text_key, utf8
+from polyagents.files.json_files import parse_json
+from polyagents.files.lines import lines_of
+from polyagents.index.columns import Record
+from polyagents.index.filters import KINDS, Fields, is_short_text, limits, value_of
+from polyagents.index.texts import CandidatesFile, FileTexts, key_columns, last_of_each, open_candidates
+
+JSON_LINES, PARQUET = (".jsonl", ".ndjson"), ".parquet"
+ALWAYS = ("id", "text")
+EXAMPLE = '{"id": "a1", "text": "hello"}'
+ROWS = 2_048  # of a Parquet file, converted at once
+# Limits of a row group, which is read as a whole. Chosen here: a million rows of a thousand characters.
+GROUP_BYTES, GROUP_ROWS = 2**30, 2**24
+
+
+def has_ids(path: str) -> bool:
+    """Tell by its name whether a file contains candidates with ids, not plain lines."""
+    return path.lower().endswith((*JSON_LINES, PARQUET))
+
+
+def candidates_of(
+    path: str, fields: Fields | None, is_update: bool = False
+) -> "FileTexts | JsonRecords | ParquetRecords":
+    """Open a file of candidates: plain lines, JSON lines (.jsonl, .ndjson) or Parquet.
+
+    Args:
+        fields: those that are declared; None or none for plain lines.
+        is_update: whether the last candidate of an id counts; otherwise an id may not be there twice.
+
+    Raises:
+        InputError: it cannot be read, a candidate is not one, or plain lines cannot have the fields.
+    """
+    if has_ids(path):
+        kind = ParquetRecords if path.lower().endswith(PARQUET) else JsonRecords
+        return kind(path, fields or {}, is_update)
+    if fields:
+        raise InputError(
+            f"Candidates file {path} has plain lines, which have no fields; give a file of JSON lines (.jsonl), each "
+            f'such as {{"id": "a1", "text": "hello", "{next(iter(fields))}": ...}}, or of Parquet (.parquet).'
+        )
+    return FileTexts(path)
+
+
+def read_candidates(path: str) -> list[str]:
+    """Read the texts of all candidates of a file into memory; with the errors of `candidates_of`."""
+    texts = candidates_of(path, None)
+    with texts.file:
+        return texts.part(0, len(texts))
+
+
+def read_ids(path: str) -> list[str]:
+    """Read what to remove: the ids of JSON lines or Parquet, whose texts do not matter, or the lines of a file.
+
+    Raises:
+        InputError: the file cannot be read, or a row has no id.
+    """
+    if not has_ids(path):
+        texts = FileTexts(path)
+        with texts.file:
+            return texts.part(0, len(texts))
+    with open_candidates(path) as file:
+        if not path.lower().endswith(PARQUET):
+            return [id_of(row, where) for where, row in json_rows(path, file)]
+        groups = RowGroups(path, ["id"])
+        return [id_of(row, where) for group in range(len(groups)) for where, row in groups.rows(group)]
+
+
+class Records:
+    """Candidates of different ids, as `Texts`; subclasses know where they are.
+
+    Attributes:
+        name: for sentences.
+        kept: [C] numbers of their rows, ascending.
+    """
+
+    name: str
+    fields: Fields
+    keys: np.ndarray
+    contents: np.ndarray
+    kept: np.ndarray
+    repeated = 0
+
+    def _check_all(self, rows: Iterable[tuple[str, Any]], fields: Fields, is_update: bool) -> None:
+        """Read all rows once, each with its name in a sentence."""
+        self.fields = fields
+        keys, contents = bytearray(), bytearray()
+        for where, row in rows:
+            record = record_of(row, fields, where)
+            keys += text_key(utf8(record.id))
+            contents += text_key(json.dumps(record).encode())
+        if not keys:
+            raise InputError(f"{self.name} holds no candidate; it needs one per row, with id and text.")
+        self.keys, self.contents = key_columns(keys), key_columns(contents)
+        self.kept = np.arange(len(self.keys))
+        last = last_of_each(self.keys)
+        if len(last) < len(self) and not is_update:
+            again = int(np.setdiff1d(self.kept, last)[0])
+            raise InputError(
+                f"{self.name} has the id {self.records(again, again + 1)[0].id!r:.80} twice; an index has each id "
+                f"once (in an update, polyagents index add, the last one counts)."
+            )
+        self.repeated = len(self) - len(last)
+        self.keep(last)
+
+    def __len__(self) -> int:
+        return len(self.kept)
+
+    def part(self, start: int, stop: int) -> list[str]:
+        """Return the texts from one place to another, without the last."""
+        return [record.text for record in self.records(start, stop)]
+
+    def records(self, start: int, stop: int) -> list[Record]:
+        """Return the candidates from one place to another, without the last.
+
+        Raises:
+            InputError: the file has changed since it was opened.
+        """
+        rows = self._rows(self.kept[start:stop])
+        return [record_of(row, self.fields, self.name) for row in rows]
+
+    @abstractmethod
+    def _rows(self, numbers: np.ndarray) -> list[Any]:
+        """Read rows by their numbers, ascending."""
+
+    def keep(self, places: np.ndarray) -> None:
+        """Discard all others."""
+        self.keys, self.contents, self.kept = self.keys[places], self.contents[places], self.kept[places]
+
+
+class ListedRecords(Records):
+    """Candidates that are all in memory, as dicts with id, text and fields."""
+
+    name = "The list of candidates"
+
+    def __init__(self, given: Iterable[Any], fields: Fields, is_update: bool):
+        self.given = list(given)
+        if self.given:
+            named = ((f"The candidate at place {place}", row) for place, row in enumerate(self.given))
+            self._check_all(named, fields, is_update)
+        else:
+            self.fields, self.kept = fields, np.arange(0)
+            self.keys = self.contents = key_columns(b"")
+
+    def _rows(self, numbers: np.ndarray) -> list[Any]:
+        return [self.given[number] for number in numbers]
+
+
+class JsonRecords(Records, CandidatesFile):
+    """The candidates of a file of JSON lines, found by their offsets."""
+
+    def __init__(self, path: str, fields: Fields, is_update: bool):
+        self.name = f"Candidates file {path}"
+        self.declared, self.is_update = fields, is_update
+        super().__init__(path)
+
+    def _read_through(self) -> None:
+        self.digest = stream_digest(self.file)
+        self.file.seek(0)
+        self.offsets = array("q")
+        self._check_all(json_rows(self.path, self.file, self.offsets), self.declared, self.is_update)
+
+    def _rows(self, numbers: np.ndarray) -> list[Any]:
+        rows = []
+        for number in numbers:
+            self.file.seek(self.offsets[number])
+            rows.append(parse_json(self.file.readline().removeprefix(b"\xef\xbb\xbf")))
+        self.check_unchanged()
+        return rows
+
+
+class ParquetRecords(Records, CandidatesFile):
+    """The candidates of a Parquet file, found by the numbers of their rows."""
+
+    def __init__(self, path: str, fields: Fields, is_update: bool):
+        self.name = f"Candidates file {path}"
+        self.declared, self.is_update = fields, is_update
+        super().__init__(path)
+
+    def _read_through(self) -> None:
+        self.digest = stream_digest(self.file)
+        groups = RowGroups(self.path, [*ALWAYS, *self.declared])
+        rows = (found for group in range(len(groups)) for found in groups.rows(group))
+        self._check_all(rows, self.declared, self.is_update)
+
+    def _rows(self, numbers: np.ndarray) -> list[Any]:
+        if (groups := vars(self).get("groups")) is None:
+            groups = self.groups = RowGroups(self.path, [*ALWAYS, *self.declared])
+        rows = groups.at(numbers)
+        self.check_unchanged()
+        return rows
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {name: value for name, value in super().__getstate__().items() if name != "groups"}
+
+
+class RowGroups:
+    """The row groups of a Parquet file, of which one is in memory."""
+
+    def __init__(self, path: str, columns: Sequence[str]):
+        try:
+            import pyarrow
+            from pyarrow import parquet
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"{path} is a Parquet file, which needs pyarrow; run pip install 'polyagents[hf]'."
+            ) from error
+
+        self.path = path
+        self.faults = (OSError, pyarrow.ArrowException)
+        schema = self._read(lambda: parquet.read_metadata(path)).schema
+        there = {schema.column(place).path for place in range(len(schema.names))}  # of lists and objects: longer paths
+        self.columns = [name for name in columns if name in there]
+        # Each text once, however often a file repeats it: otherwise a file of a kilobyte may fill the memory.
+        self.file = self._read(lambda: parquet.ParquetFile(path, read_dictionary=self.columns))
+        counts = [self.file.metadata.row_group(group).num_rows for group in range(len(self))]
+        self.starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
+        self.table = functools.lru_cache(maxsize=1)(self._table)
+
+    def __len__(self) -> int:
+        return int(self.file.num_row_groups)
+
+    def _read(self, action: Callable[[], Any]) -> Any:
+        try:
+            return action()
+        except self.faults as error:
+            raise InputError(f"{self.path} cannot be read as a Parquet file ({first_line(error)}).") from error
+
+    def _table(self, group: int) -> Any:
+        about = self.file.metadata.row_group(group)
+        parts = [part for part in map(about.column, range(about.num_columns)) if part.path_in_schema in self.columns]
+        size = sum(part.total_uncompressed_size for part in parts)
+        if size > GROUP_BYTES or about.num_rows > GROUP_ROWS or any("DELTA_BYTE" in str(p.encodings) for p in parts):
+            raise InputError(
+                f"Row group {group + 1:,} of {self.path} has {about.num_rows:,} rows of {size:,} bytes; write the file "
+                f"with row groups of at most {GROUP_ROWS:,} rows and {GROUP_BYTES:,} bytes, and no DELTA_BYTE_ARRAY."
+            )
+        return self._read(lambda: self.file.read_row_group(group, columns=self.columns))
+
+    def rows(self, group: int) -> Iterator[tuple[str, Any]]:
+        """Yield the rows of a group, each with its name in a sentence."""
+        table, first = self.table(group), int(self.starts[group])
+        for start in range(0, len(table), ROWS):
+            for number, row in enumerate(table.slice(start, ROWS).to_pylist(), first + start + 1):
+                yield f"Row {number:,} of {self.path}", row
+
+    def at(self, numbers: np.ndarray) -> list[Any]:
+        """Return rows by their numbers, ascending."""
+        owners = np.searchsorted(self.starts, numbers, side="right") - 1
+        found: list[Any] = []
+        for group in np.unique(owners).tolist():
+            table = self.table(group)
+            local = numbers[owners == group] - self.starts[group]
+            found += table.take(local).to_pylist()
+        return found
+
+
+def json_rows(path: str, file: BinaryIO, offsets: "array[int] | None" = None) -> Iterator[tuple[str, Any]]:
+    """Yield the rows of an open file of JSON lines with their names in a sentence; blank lines are skipped.
+
+    Args:
+        offsets: each row's is appended.
+    """
+    for number, raw in enumerate(lines_of(file, f"Candidates file {path}"), 1):
+        if not raw.strip():
+            continue
+        where = f"Line {number:,} of {path}"
+        try:
+            row = parse_json(raw)
+        except ValueError as error:
+            raise InputError(f"{where} is not JSON; give one object per line, such as {EXAMPLE}.") from error
+        if offsets is not None:
+            offsets.append(file.tell() - len(raw))
+        yield where, row
+
+
+def record_of(row: Any, fields: Fields, where: str) -> Record:
+    """Check a candidate; keys other than id, text and the declared fields are ignored.
+
+    Raises:
+        InputError: it is not an object, has no id or text, or a value of another kind; `where` names it.
+    """
+    number = id_of(row, where)
+    text = row.get("text")
+    if not isinstance(text, str) or not text.strip():
+        raise InputError(f"{where} has the text {text!r:.60}; give a text that is not blank.")
+    values = []
+    for name, kind in fields.items():
+        given = row.get(name)
+        value = None if given is None else value_of(given, kind)
+        if value is None and given is not None:
+            raise InputError(f"{where} has the {name} {given!r:.60}; give {KINDS[kind]}{limits(kind)}, or omit it.")
+        values.append(value)
+    return Record(number, text, tuple(values))
+
+
+def id_of(row: Any, where: str) -> str:
+    """Return the id of a row, after a check."""
+    if not isinstance(row, Mapping):
+        raise InputError(f"{where} is {row!r:.60}; give an object such as {EXAMPLE}.")
+    found = row.get("id")
+    if not isinstance(found, str) or not found or not is_short_text(found):
+        raise InputError(f"{where} has the id {found!r:.60}; give a text{limits('text')}, such as {EXAMPLE}.")
+    return found
