@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 # How many candidates an exact search scans while a graph of a million adds one to a list. A filter lengthens lists, and
 # is left to the exact search if that is then faster.
-SCANNED = 20
+SCANNED = 60
 NEAR = 0.1  # times their mean length: context vectors that are this close share one search
 
 
