@@ -129,8 +129,13 @@ def test_a_search_finds_what_brute_force_does_and_says_that_it_is_complete(index
 
 
 def test_equal_scores_are_in_the_order_of_the_index(opened):
+    """On some processors, equal vectors differ in the last bit of their scores, by their places in a product."""
     twins = [str(number) for number in (7, 8, 1_007, 2_007, 1_008, 9)]
-    assert same(opened(twins), twins, query(), 6)
+    index, asked = opened(twins), query()
+    for hits, scores in zip(index.search(asked, 6), asked.scores(encode(twins)).numpy(), strict=True):
+        order = list(zip(-hits.scores, hits.indices, strict=True))
+        assert order == sorted(order) and sorted(hits.texts) == sorted(twins)
+        np.testing.assert_allclose(hits.scores, [scores[twins.index(text)] for text in hits.texts], rtol=1e-5)
 
 
 def test_every_text_is_found_where_it_is(index):
