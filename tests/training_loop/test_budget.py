@@ -61,17 +61,17 @@ def test_the_rate_fits_the_width_in_both_loops(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("examples", "batch", "epochs"), [(1, 2, 20), (50, 6, 20), (1_000, 32, 10), (17_000, 32, 3), (130_000, 32, 3)]
+    ("examples", "batch", "epochs"), [(1, 2, 20), (50, 6, 20), (1_000, 16, 5), (17_000, 33, 3), (130_000, 64, 3)]
 )
 def test_batch_and_epochs_fit_the_examples(examples, batch, epochs):
-    assert (fitting_batch(32, examples), fitting_epochs(examples, batch)) == (batch, epochs)
-    assert 2 <= fitting_batch(32, examples, 4) <= batch
+    assert (fitting_batch(64, examples), fitting_epochs(examples, batch)) == (batch, epochs)
+    assert 2 <= fitting_batch(64, examples, 4) <= batch
 
 
 def test_validations_take_a_share_of_the_run():
     assert [validations(affordable) for affordable in (0.1, 2, 5.5, 11, 1e9)] == [1, 1, 4, 10, 10]
-    assert [held_out_examples(affordable, 5_000) for affordable in (10, 3_000, 20_000)] == [100, 1_500, 5_000]
-    assert held_out_examples(10, 60) == 60
+    assert [held_out_examples(affordable, 5_000) for affordable in (10, 3_000, 20_000)] == [32, 1_500, 5_000]
+    assert held_out_examples(10, 20) == 20
 
 
 def rates(progress, **more):
@@ -130,7 +130,7 @@ def test_a_large_validation_is_cut(monkeypatch, capsys):
     monkeypatch.setattr("polyagents.training_loop.progress_bar.METRICS", ("loss",))
     notes = Notes()
     Ranker.train(PAIRS, valid=PAIRS * 20, callbacks=[notes], max_train_steps=2, **SMALL | {"progress": True})
-    assert len(notes.trainer.valid) == 100 and notes.evaluated == [0, 2]
+    assert len(notes.trainer.valid) == 32 and notes.evaluated == [0, 2]
     chosen = (
         "batchsize 3; learningrate 0.0003; reduction_type mean; similarity dot; precision fp32; lr_scheduler linear, "
         "warm-up a tenth of the run; 1 thread."
