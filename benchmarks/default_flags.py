@@ -102,11 +102,12 @@ def recall(opt: dict[str, Any], table: str, way: str, seed: int) -> float:
             run(["evaluate", "-mf", file, *task, "-dt", "test", "--out", report])
         return float(read_json(report)["models"][0]["metrics"]["R@1"]["value"])
     file = os.path.join(table, f"{way}_{opt['seconds']}")
-    if not os.path.exists(f"{file}.png"):  # it is drawn at the end
+    stats = f"{file}.trainstats"
+    if not os.path.exists(stats) or "final_test_report" not in read_json(stats):
         flags = ["--max-train-time", str(opt["seconds"]), "--seed", str(seed), "--keep-checkpoint", "false"]
         flags += BEST[opt["task"]].split() if way == "best" else []
         run(["train_model", "-m", "bi", *task, "-mf", file, "--backbone", opt["backbone"], *flags])
-    return float(read_json(f"{file}.trainstats")["final_test_report"]["accuracy"])
+    return float(read_json(stats)["final_test_report"]["accuracy"])
 
 
 def run(arguments: list[str]) -> None:
