@@ -5,8 +5,7 @@ from dataclasses import dataclass
 
 WARM_UP = 0.1  # share of a run in which the learning rate rises
 BATCH_SHARE = 8  # a batch is at most this part of the examples: each update of a pass then sees others as negatives
-SMALL_BATCH, LARGE_SHARE = 16, 512  # few examples need updates more than negatives (docs/results.md), many need both
-LARGEST_BATCH = 64  # of two towers
+LARGEST_BATCH = 32  # of two towers: on a CPU, larger ones learn less in the same time (docs/results.md)
 UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 300, 3.0, 20.0  # of a run without a given end
 VALIDATIONS = 10  # of a run, at most, the start's not counted
 VALIDATION_SHARE = 0.1  # of the time of a run, at most
@@ -47,8 +46,7 @@ class Budget:
 
 def fitting_batch(largest: int, examples: int, processes: int = 1) -> int:
     """Return the batch of each process for a number of examples."""
-    wanted = max(SMALL_BATCH, examples // (LARGE_SHARE * processes))
-    return max(2, min(largest, wanted, examples // (BATCH_SHARE * processes)))
+    return max(2, min(largest, examples // (BATCH_SHARE * processes)))
 
 
 def fitting_rate(width: int) -> float:

@@ -105,7 +105,7 @@ class AgentOptions(Options, title="Training"):
 
     batchsize: int | None = option(
         None,
-        "examples of a batch. Default: an eighth of all, 2 to 16; of many, one in 512, to 64 (uni and cross: to 16)",
+        "examples of a batch. Default: an eighth of all, 2 to 32; to 16 for uni and cross",
         batch_size,
     )
     optimizer: str = option("adamw", "how weights are updated", choices=OPTIMIZERS)

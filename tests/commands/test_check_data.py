@@ -29,7 +29,7 @@ def test_a_clean_table_has_no_warnings(said):
     alike = "unplug the {} , let it cool , and wipe it with a damp cloth ."  # but about other things
     out = said([row | {"label": alike.format(row["label"].split()[1])} for row in rows(600)])
     assert "Nothing to warn of." in out and "Warning" not in out
-    assert "batches of 16 and 8 passes: 304 updates." in out and out.endswith("--backbone zoo:minilm")
+    assert "batches of 32 and 16 passes: 304 updates." in out and out.endswith("--backbone zoo:minilm")
     assert "620 examples" in out and "examples 600 20" in out and "context length 2 / 2 / 2" in out
 
 

@@ -61,11 +61,11 @@ def test_the_rate_fits_the_width_in_both_loops(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("examples", "batch", "epochs"), [(1, 2, 20), (50, 6, 20), (1_000, 16, 5), (17_000, 33, 3), (130_000, 64, 3)]
+    ("examples", "batch", "epochs"), [(1, 2, 20), (50, 6, 20), (1_000, 32, 10), (17_000, 32, 3), (130_000, 32, 3)]
 )
 def test_batch_and_epochs_fit_the_examples(examples, batch, epochs):
-    assert (fitting_batch(64, examples), fitting_epochs(examples, batch)) == (batch, epochs)
-    assert 2 <= fitting_batch(64, examples, 4) <= batch
+    assert (fitting_batch(32, examples), fitting_epochs(examples, batch)) == (batch, epochs)
+    assert 2 <= fitting_batch(32, examples, 4) <= batch
 
 
 def test_validations_take_a_share_of_the_run():
