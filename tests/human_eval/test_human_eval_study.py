@@ -682,7 +682,7 @@ def test_flags_of_a_study(flags, said, ends_with_2, tmp_path, monkeypatch):
 class Stopped:
     """In place of a web server: it ends at once."""
 
-    def __init__(self, app):
+    def __init__(self, app, own_logs=True):
         self.app = app
 
     def run(self, sockets):
