@@ -65,10 +65,10 @@ def test_replicas_serve_all_addresses_with_a_token_from_the_environment(services
     replicas = {name: service for name, service in services.items() if name.startswith("replica")}
     assert len(replicas) == 2
     for replica in replicas.values():
-        opt = options(serve, replica["command"])
-        assert not is_loopback(opt["host"]) and opt["token"] is None and opt["token_file"] is None
         for name, text in replica["environment"].items():
             monkeypatch.setenv(name, text)
+        opt = options(serve, replica["command"])
+        assert not is_loopback(opt["host"]) and opt["token_file"] is None
         assert [token.secret for token in serve.tokens_of(opt).current] == ["a-secret"]
         assert opt["requests_per_minute"] > 1_000 and opt["texts_per_minute"] > 100_000  # the proxy is one client
         assert replica["volumes"] == ["/models:/model:ro"] and opt["model_file"] == "/model/M"

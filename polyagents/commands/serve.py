@@ -10,13 +10,13 @@ from urllib.parse import quote
 
 from polyagents.arguments import (
     INDEX_URL,
-    CommandParser,
     add_backend_flag,
     add_fields_flag,
     port_number,
     positive_int,
     threshold,
 )
+from polyagents.commands.configuration import ConfiguredParser
 from polyagents.commands.context_answers import add_rerank_flags
 from polyagents.console import LOADING, say, waiting
 from polyagents.errors import InputError
@@ -28,35 +28,36 @@ from polyagents.zoo.resolve import zoo_file
 if TYPE_CHECKING:
     from polyagents.serving.tokens import Tokens
 
-TOKEN = "POLYAGENTS_TOKEN"
 CANDIDATES = ("candidates_file", "index_dir", "index_url")
 
 
 def parser() -> argparse.ArgumentParser:
     """Declare the flags: a model, candidates, and who may ask."""
-    parser = CommandParser(
+    parser = ConfiguredParser(
         "polyagents serve",
         "A chat page for one model, and JSON endpoints POST /rank and /chat, /v1/rerank and /v2/rerank (Cohere's), "
         "/v1/embeddings (OpenAI's), /v1/systemone (TypeSafe's).",
     )
     parser.add_argument("-mf", "--model-file", help="a trained model")
-    parser.add_argument(
+    candidates = parser.add_mutually_exclusive_group()
+    candidates.add_argument(
         "--candidates-file",
         help="UTF-8 text, one reply per line; by default, as in interactive, all labels of the model's task",
     )
     add_fields_flag(parser)
-    parser.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
-    parser.add_argument("--index-url", help=INDEX_URL)
+    candidates.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
+    candidates.add_argument("--index-url", help=INDEX_URL)
     add_rerank_flags(parser)
     add_backend_flag(parser)
     parser.add_argument("--host", default="127.0.0.1", help="any address except this machine's own needs --token")
     parser.add_argument("--port", type=port_number, default=8008, help="0 takes any free port")
-    parser.add_argument(
+    tokens = parser.add_mutually_exclusive_group()
+    tokens.add_argument(
         "--token-file",
-        help=f"file with the token that every request must send, or one for each client, per line: NAME SCOPE[,SCOPE] "
-        f"TOKEN, of the scopes ask, metrics and admin, or TOKEN; or set it in the environment as {TOKEN}",
+        help="file with the token that every request must send, or one for each client, per line: NAME SCOPE[,SCOPE] "
+        "TOKEN, of the scopes ask, metrics and admin, or TOKEN; or set it in the environment as POLYAGENTS_TOKEN",
     )
-    parser.add_argument("--token", help="the same on the command line, visible in the process list")
+    tokens.add_argument("--token", help="the same on the command line, visible in the process list")
     parser.add_argument(
         "--requests-per-minute",
         type=positive_int,
@@ -93,10 +94,8 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.serving.guard import is_loopback  # loads the web libraries
 
     tokens, host = tokens_of(opt), opt["host"]
-    if not opt["model_file"] or sum(bool(opt[name]) for name in CANDIDATES) > 1:
-        raise InputError(
-            "serve needs --model-file, and --candidates-file, --index-dir or --index-url, only one of these."
-        )
+    if not opt["model_file"]:
+        raise InputError("serve needs --model-file.")
     if opt["fields"] and not opt["candidates_file"]:
         raise InputError("--fields is for --candidates-file; an index knows its fields.")
     if not tokens.current and not is_loopback(host):
@@ -147,7 +146,11 @@ def serve(opt: Mapping[str, Any], tokens: "Tokens", opened: socket.socket) -> No
     opened.listen()  # a browser that opens the address at once waits for the server, and is not refused
     # A reader of the terminal has given the token; a reader of a container's log may not be allowed to have it.
     first = next((token.secret for token in tokens.current if MAY_ASK in token.scopes), "TOKEN")
-    query = f"?token={quote(first, safe='') if sys.stderr.isatty() else 'TOKEN'}" if tokens.current else ""
+    query = (
+        f"?token={quote(first, safe='', errors='surrogateescape') if sys.stderr.isatty() else 'TOKEN'}"
+        if tokens.current
+        else ""
+    )
     say(
         f"{served.model} ({served.kind}) with {served.size:,} candidates of {served.source}: "
         f"{address(opened)}/{query} (Ctrl-C ends it)"
@@ -159,23 +162,17 @@ def serve(opt: Mapping[str, Any], tokens: "Tokens", opened: socket.socket) -> No
 
 
 def tokens_of(opt: Mapping[str, Any]) -> "Tokens":
-    """Return the tokens of all requests, none of them if there are none: from a file, or the command line.
+    """Return the tokens of all requests, which may be none.
 
     Raises:
-        InputError: they are given twice, a file cannot be read, or a line of it is wrong.
+        InputError: a file cannot be read, or a line is wrong.
     """
     from polyagents.serving.tokens import Tokens  # loads the web libraries
 
-    path, given = opt["token_file"], opt["token"]
-    if path and given is not None:
-        raise InputError("Give --token-file or --token, not both.")
-    if path:
-        return Tokens(path=path)
-    given = os.environ.get(TOKEN) if given is None else given
-    if given is not None and not given.strip():
-        raise InputError("--token is empty; give one that cannot be guessed, or omit it on this machine.")
+    if opt["token_file"]:
+        return Tokens(path=opt["token_file"])
     try:
-        return Tokens(given or "")
+        return Tokens(opt["token"] or "")
     except InputError as error:
         raise InputError(f"--token: {error}") from error
 

@@ -35,7 +35,7 @@ class Token:
 
     def __post_init__(self) -> None:
         """Compute the cookie."""
-        object.__setattr__(self, "cookie", cookie_of(self.secret.encode("utf-8")))
+        object.__setattr__(self, "cookie", cookie_of(self.secret.encode("utf-8", "surrogateescape")))
 
 
 def cookie_of(secret: bytes) -> bytes:
