@@ -5,62 +5,65 @@ import os
 import socket
 import sys
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
 from polyagents.arguments import (
     INDEX_URL,
-    CommandParser,
     add_backend_flag,
     add_fields_flag,
     port_number,
     positive_int,
     threshold,
 )
+from polyagents.commands.configuration import ConfiguredParser
 from polyagents.commands.context_answers import add_rerank_flags
 from polyagents.console import LOADING, say, waiting
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
-from polyagents.files.lines import opened
 from polyagents.serving.http_server import address, listening, server_of
 from polyagents.zoo.datapath import datapath
 from polyagents.zoo.resolve import zoo_file
 
-TOKEN = "POLYAGENTS_TOKEN"
+if TYPE_CHECKING:
+    from polyagents.serving.tokens import Tokens
+
 CANDIDATES = ("candidates_file", "index_dir", "index_url")
-TOKENS = 100_000  # bytes of a file of tokens
 
 
 def parser() -> argparse.ArgumentParser:
     """Declare the flags: a model, candidates, and who may ask."""
-    parser = CommandParser(
+    parser = ConfiguredParser(
         "polyagents serve",
         "A chat page for one model, and JSON endpoints POST /rank and /chat, /v1/rerank and /v2/rerank (Cohere's), "
         "/v1/embeddings (OpenAI's), /v1/systemone (TypeSafe's).",
     )
     parser.add_argument("-mf", "--model-file", help="a trained model")
-    parser.add_argument(
+    candidates = parser.add_mutually_exclusive_group()
+    candidates.add_argument(
         "--candidates-file",
         help="UTF-8 text, one reply per line; by default, as in interactive, all labels of the model's task",
     )
     add_fields_flag(parser)
-    parser.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
-    parser.add_argument("--index-url", help=INDEX_URL)
+    candidates.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
+    candidates.add_argument("--index-url", help=INDEX_URL)
     add_rerank_flags(parser)
     add_backend_flag(parser)
     parser.add_argument("--host", default="127.0.0.1", help="any address except this machine's own needs --token")
     parser.add_argument("--port", type=port_number, default=8008, help="0 takes any free port")
-    parser.add_argument(
+    tokens = parser.add_mutually_exclusive_group()
+    tokens.add_argument(
         "--token-file",
-        help=f"file with the token that every request must send, or with one token per line, for each client; or set "
-        f"it in the environment as {TOKEN}",
+        help="file with the token that every request must send, or one for each client, per line: NAME SCOPE[,SCOPE] "
+        "TOKEN, of the scopes ask, metrics and admin, or TOKEN; or set it in the environment as POLYAGENTS_TOKEN",
     )
-    parser.add_argument("--token", help="the same on the command line, visible in the process list")
+    tokens.add_argument("--token", help="the same on the command line, visible in the process list")
     parser.add_argument(
         "--requests-per-minute",
         type=positive_int,
         default=600,
-        help="limit of one client: an address, or a token if there are several; requests beyond it get status 429",
+        help="limit of one client: an address, or a token if it has a name or there are several; requests beyond it "
+        "get status 429",
     )
     parser.add_argument(
         "--texts-per-minute",
@@ -90,16 +93,12 @@ def run(opt: Mapping[str, Any]) -> None:
     """Load the model and serve until Ctrl-C."""
     from polyagents.serving.guard import is_loopback  # loads the web libraries
 
-    token, host = token_of(opt), opt["host"]
-    if not opt["model_file"] or sum(bool(opt[name]) for name in CANDIDATES) > 1:
-        raise InputError(
-            "serve needs --model-file, and --candidates-file, --index-dir or --index-url, only one of these."
-        )
+    tokens, host = tokens_of(opt), opt["host"]
+    if not opt["model_file"]:
+        raise InputError("serve needs --model-file.")
     if opt["fields"] and not opt["candidates_file"]:
         raise InputError("--fields is for --candidates-file; an index knows its fields.")
-    if token is not None and not token.strip():
-        raise InputError("--token is empty; give one that cannot be guessed, or omit it on this machine.")
-    if not token and not is_loopback(host):
+    if not tokens.current and not is_loopback(host):
         raise InputError(
             f"--host {host} lets other machines in, which needs --token; give one, or omit --host to serve this "
             f"machine only."
@@ -108,15 +107,16 @@ def run(opt: Mapping[str, Any]) -> None:
         from polyagents.serving.logs import written
 
         with written(opt["log_format"], opt["log_level"]):
-            serve(opt, token, opened)
+            serve(opt, tokens, opened)
 
 
-def serve(opt: Mapping[str, Any], token: str | None, opened: socket.socket) -> None:
+def serve(opt: Mapping[str, Any], tokens: "Tokens", opened: socket.socket) -> None:
     """Load the model and serve it on a socket."""
     with waiting(LOADING):
         from polyagents.serving.ranking_app import create_app
         from polyagents.serving.reloading import Reloader, freeze, on_hangup
         from polyagents.serving.sources import Sources
+        from polyagents.serving.tokens import MAY_ASK
 
     sources = Sources(
         opt["model_file"],
@@ -131,13 +131,13 @@ def serve(opt: Mapping[str, Any], token: str | None, opened: socket.socket) -> N
     )
     if not any(opt[name] for name in CANDIDATES):
         write_replies_of_task(zoo_file(opt["model_file"]))
-    reloader = Reloader(sources)
+    reloader = Reloader(sources, tokens)
     on_hangup(reloader.reload_soon)
     served = sources.load()
     _ = served.trace  # now: a digest of all weights takes longer than a request should wait
     app = create_app(
         served,
-        token,
+        tokens,
         per_minute=opt["requests_per_minute"],
         texts_per_minute=opt["texts_per_minute"],
         reloader=reloader,
@@ -145,8 +145,12 @@ def serve(opt: Mapping[str, Any], token: str | None, opened: socket.socket) -> N
     freeze()
     opened.listen()  # a browser that opens the address at once waits for the server, and is not refused
     # A reader of the terminal has given the token; a reader of a container's log may not be allowed to have it.
-    shown = quote(token.split("\n")[0].strip(), safe="") if token and sys.stderr.isatty() else "TOKEN"
-    query = f"?token={shown}" if token else ""
+    first = next((token.secret for token in tokens.current if MAY_ASK in token.scopes), "TOKEN")
+    query = (
+        f"?token={quote(first, safe='', errors='surrogateescape') if sys.stderr.isatty() else 'TOKEN'}"
+        if tokens.current
+        else ""
+    )
     say(
         f"{served.model} ({served.kind}) with {served.size:,} candidates of {served.source}: "
         f"{address(opened)}/{query} (Ctrl-C ends it)"
@@ -157,32 +161,20 @@ def serve(opt: Mapping[str, Any], token: str | None, opened: socket.socket) -> N
         say("Ended.")
 
 
-def token_of(opt: Mapping[str, Any]) -> str | None:
-    """Return the token of all requests, or several, one a line, from a file, the command line or the environment.
-
-    Returns:
-        The tokens; None if there are none.
+def tokens_of(opt: Mapping[str, Any]) -> "Tokens":
+    """Return the tokens of all requests, which may be none.
 
     Raises:
-        InputError: it is given twice, or the file cannot be read.
+        InputError: a file cannot be read, or a line is wrong.
     """
-    path, given = opt["token_file"], opt["token"]
-    if path and given is not None:
-        raise InputError("Give --token-file or --token, not both.")
-    if not path:
-        return given if given is not None else os.environ.get(TOKEN)
+    from polyagents.serving.tokens import Tokens  # loads the web libraries
+
+    if opt["token_file"]:
+        return Tokens(path=opt["token_file"])
     try:
-        with opened(path) as file:
-            content = file.read(TOKENS + 1)
-        tokens = content.decode("utf-8-sig").strip()
-        if len(content) > TOKENS or not all(line.isprintable() for line in tokens.splitlines()):
-            raise ValueError
-        return tokens
-    except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or f"it is not text, or over {TOKENS:,} bytes"
-        raise InputError(
-            f"--token-file {path} cannot be read ({reason}); give a file with one token per line."
-        ) from error
+        return Tokens(opt["token"] or "")
+    except InputError as error:
+        raise InputError(f"--token: {error}") from error
 
 
 def write_replies_of_task(model_file: str) -> None:

@@ -7,8 +7,8 @@ import asyncio
 import hmac
 import ipaddress
 import math
-import secrets
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from urllib.parse import parse_qs, quote, urlsplit
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -18,6 +18,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from polyagents.serving.limits import BODY_BYTES, BODY_SECONDS, Rate
 from polyagents.serving.problems import problem
+from polyagents.serving.tokens import MAY_ADMINISTER, MAY_ASK, Tokens, cookie_of
 
 COOKIE = "polyagents_serve"
 HEADERS = {
@@ -47,26 +48,24 @@ class Guard:
     """An ASGI application around another one, which it protects.
 
     Args:
-        token: what every request must send, or several, one a line; None accepts every request that is addressed to
-            this machine itself.
+        tokens: one of these must come with every request; or the text of such a file. None, or none in it, accepts
+            every request that is addressed to this machine itself.
         per_minute: how many requests a client may send.
         open_to_all: paths of pages without secrets, for a proxy's probes, which send no token.
-        of_operator: paths for which a request must send the first token; without any token, nobody can.
+        scopes: of a token that certain paths need, in place of `ask`; without any token, nobody has `admin`.
     """
 
     def __init__(
         self,
         app: ASGIApp,
-        token: str | None,
+        tokens: Tokens | str | None,
         per_minute: int,
         open_to_all: Sequence[str] = (),
-        of_operator: Sequence[str] = (),
+        scopes: Mapping[str, str] = MappingProxyType({}),
     ):
         self.app, self.rate, self.refusals = app, Rate(per_minute), Rate(per_minute)
-        self.open_to_all, self.of_operator = open_to_all, of_operator
-        self.key = secrets.token_bytes(32)
-        lines = [line.strip() for line in (token or "").split("\n")]
-        self.secrets = [self.digest(line.encode("utf-8")) for line in lines if line]
+        self.open_to_all, self.scopes = open_to_all, scopes
+        self.tokens = tokens if isinstance(tokens, Tokens) else Tokens(tokens or "")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, pass it on, and add HEADERS to the response."""
@@ -103,7 +102,7 @@ class Guard:
     def check(self, scope: Scope) -> bytes | None:
         """Refuse a request for the wrong host, one too many, or one without the token; note its client in its state.
 
-        A client is its token if there are several, otherwise its address.
+        A client is its token, by name or number, if it has a name or there are several; otherwise its address.
 
         Returns:
             The cookie to set if the request carries a token in its address, as the printed link does; otherwise None.
@@ -113,15 +112,14 @@ class Guard:
         """
         if scope["path"] in self.open_to_all and scope["method"] == "GET":
             return None
-        if not self.secrets and not is_loopback(hostname(Headers(scope=scope).get("host", ""))):
+        known = self.tokens.current  # which another thread may replace
+        if not known and not is_loopback(hostname(Headers(scope=scope).get("host", ""))):
             # Otherwise a site whose name points to this machine could read the answers (DNS rebinding).
             raise Refused(403, "This server answers to localhost only; start it with --token to use another name.")
         client = client_address(scope)
-        given, by_link = self.credentials(scope)
-        tokens = [
-            place for place, secret in enumerate(self.secrets) if any(hmac.compare_digest(secret, one) for one in given)
-        ]
-        if self.secrets and not tokens:
+        given, links = credentials(scope)
+        tokens = [(place, token) for place, token in enumerate(known) if is_among(token.cookie, [*links, *given])]
+        if known and not tokens:
             count_use(self.refusals, client)  # counted separately: people with the token may share this address
             raise Refused(
                 401,
@@ -129,34 +127,34 @@ class Guard:
                 "a browser.",
                 {"WWW-Authenticate": "Bearer"},
             )
-        if len(self.secrets) > 1:
-            client = f"token {tokens[0]}"
-        if scope["path"] in self.of_operator and 0 not in tokens:
-            raise Refused(403, "Only the server's first token may do this; without tokens, send it SIGHUP.")
+        needed = self.scopes.get(scope["path"], MAY_ASK)
+        able = [(place, token) for place, token in tokens if needed in token.scopes]
+        for place, token in (able or tokens)[:1]:
+            client = token.name or (f"token {place}" if len(known) > 1 else client)
         scope.setdefault("state", {})["client"] = client
         count_use(self.rate, client)
-        return self.secrets[tokens[0]] if tokens and by_link else None
+        if not able and (known or needed == MAY_ADMINISTER):
+            instead = "; without one, send the server SIGHUP" if needed == MAY_ADMINISTER else ""
+            raise Refused(403, f"This needs a token with the scope {needed}{instead}.")
+        return next((token.cookie for _, token in able if is_among(token.cookie, links)), None)
 
-    def digest(self, token: bytes) -> bytes:
-        """Hash a token with this process's key: the digest has a fixed length, and can be a cookie.
 
-        Whoever reads the cookie can neither guess the token from it nor use it once the server has ended.
-        """
-        return hmac.digest(self.key, token, "sha256").hex().encode()
+def credentials(scope: Scope) -> tuple[list[bytes], list[bytes]]:
+    """Return the cookie of a request and those of the tokens that it sends: in headers, and in its address."""
+    headers = Headers(scope=scope)
+    cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
+    given, links = [cookie.encode("latin-1", "replace")], []
+    scheme, _, bearer = headers.get("authorization", "").partition(" ")
+    if scheme.lower() == "bearer":
+        given.append(cookie_of(bearer.strip().encode("latin-1")))  # as ASGI decoded the header
+    if scope["path"] == "/" and scope["method"] == "GET":
+        links = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
+    return given, [cookie_of(link.encode("utf-8")) for link in links]
 
-    def credentials(self, scope: Scope) -> tuple[list[bytes], bool]:
-        """Return digests of the tokens that a request sends, and whether its address contains one."""
-        headers = Headers(scope=scope)
-        cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
-        given = [cookie.encode("latin-1", "replace")]
-        scheme, _, bearer = headers.get("authorization", "").partition(" ")
-        if scheme.lower() == "bearer":
-            given.append(self.digest(bearer.strip().encode("latin-1")))  # as ASGI decoded the header
-        if scope["path"] == "/" and scope["method"] == "GET":
-            links = parse_qs(scope["query_string"].decode("latin-1")).get("token", [])
-            given += [self.digest(link.encode("utf-8")) for link in links]
-            return given, bool(links)
-        return given, False
+
+def is_among(cookie: bytes, given: Sequence[bytes]) -> bool:
+    """Return whether a cookie is one of those given; the time says nothing about how alike they are."""
+    return any(hmac.compare_digest(cookie, one) for one in given)
 
 
 async def answer_or(ended: Response, app: ASGIApp, scope: Scope, receive: Receive, send: Send) -> None:

@@ -96,7 +96,7 @@ class Figures:
         for result, count in reloader.results.items():
             reloads.add_metric([result], count)
         yield reloads
-        yield gauge("polyagents_reload_refused", "Whether newer files were refused", reloader.refused is not None)
+        yield gauge("polyagents_reload_refused", "Whether newer files were refused", reloader.is_refused)
         yield gauge("polyagents_reload_seconds", "How long the last served one took to load", reloader.seconds)
 
     def answered(self, stage: str, jobs: int, seconds: float) -> None:

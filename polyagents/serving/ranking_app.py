@@ -20,11 +20,12 @@ from polyagents.serving.endpoints import EXAMPLES, add_compatible_endpoints, add
 from polyagents.serving.generations import Generations, Held
 from polyagents.serving.guard import Guard, Refused
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, TEXTS_PER_MINUTE, TOGETHER, WAITING
-from polyagents.serving.observing import HEALTH, READY, Figures, Observed, add_probes
+from polyagents.serving.observing import HEALTH, METRICS, READY, Figures, Observed, add_probes
 from polyagents.serving.problems import EMBEDDINGS, RERANK_V1, RERANK_V2, SYSTEM_ONE, Unanswerable, problem, shaped
 from polyagents.serving.reloading import RELOAD, Reloader, add_reload
 from polyagents.serving.sentences import sentence_of
 from polyagents.serving.served import Served
+from polyagents.serving.tokens import MAY_ADMINISTER, MAY_READ_METRICS, Tokens
 from polyagents.text.tokenizer import UnencodableText
 
 HERE = Path(__file__).parent
@@ -35,7 +36,7 @@ PAGES = Environment(
 
 def create_app(
     served: Served,
-    token: str | None = None,
+    token: Tokens | str | None = None,
     per_minute: int = REQUESTS_PER_MINUTE,
     together: int = TOGETHER,
     waiting: int = WAITING,
@@ -45,8 +46,8 @@ def create_app(
     """Make an ASGI application that serves one model.
 
     Args:
-        token: what every request must bring, or several, one a line; None lets in all that is addressed to this machine
-            itself.
+        token: what every request must bring, or several, as in a file of tokens; None lets in all that is addressed to
+            this machine itself.
         per_minute: how many requests one client may send.
         together: how many requests are ranked at once, at most.
         waiting: how many requests may wait for the model.
@@ -84,7 +85,8 @@ def create_app(
     if reloader is not None:
         add_reload(app, reloader)
     app.mount("/static", StaticFiles(directory=HERE / "static"))
-    guard = Guard(Held(app, generations), token, per_minute, open_to_all=(HEALTH, READY), of_operator=(RELOAD,))
+    scopes = {METRICS: MAY_READ_METRICS, RELOAD: MAY_ADMINISTER}
+    guard = Guard(Held(app, generations), token, per_minute, open_to_all=(HEALTH, READY), scopes=scopes)
     return Observed(guard, figures)
 
 

@@ -21,6 +21,7 @@ from polyagents.serving.generations import Generations
 from polyagents.serving.logs import LOG
 from polyagents.serving.problems import problem
 from polyagents.serving.sources import Sources, alias_of
+from polyagents.serving.tokens import Tokens
 from polyagents.serving.worker_thread import WorkerThread
 
 RELOAD = "/admin/reload"
@@ -41,8 +42,8 @@ class Reloader:
 
     generations: Generations
 
-    def __init__(self, sources: Sources):
-        self.sources = sources
+    def __init__(self, sources: Sources, tokens: Tokens | None = None):
+        self.sources, self.tokens = sources, tokens or Tokens()
         self.is_loading, self.seconds = False, 0.0
         self.results = {"done": 0, "refused": 0}
         self.refused: Mapping[str, object] | None = None
@@ -54,7 +55,12 @@ class Reloader:
     @property
     def state(self) -> str:
         """What /readyz says: loading, refused, or current."""
-        return "loading" if self.is_loading else "current" if self.refused is None else "refused"
+        return "loading" if self.is_loading else "refused" if self.is_refused else "current"
+
+    @property
+    def is_refused(self) -> bool:
+        """Whether newer files of the generation, or of the tokens, were refused."""
+        return self.refused is not None or bool(self.tokens.refused)
 
     def reload(self) -> "asyncio.Task[bool]":
         """Load what the files hold now; the result is whether it is served. Who asks before it begins shares it."""
@@ -63,6 +69,7 @@ class Reloader:
         return self._next
 
     async def _reload(self) -> bool:
+        await asyncio.to_thread(self.tokens.renew)
         async with self._lock:
             self._next, self.is_loading, self._tried = None, True, time.monotonic()
             begin, stamps = time.perf_counter(), None
@@ -113,16 +120,23 @@ class Reloader:
                 await self.reload()
             before = seen
 
+    async def watch_tokens(self) -> None:
+        """Look at the file of tokens until cancelled; a generation that is being loaded delays no change of it."""
+        while True:
+            await asyncio.sleep(WATCH_SECONDS)
+            await asyncio.to_thread(self.tokens.renew, at_once=False)
+
     @contextlib.asynccontextmanager
     async def running(self, generations: Generations) -> AsyncIterator[None]:
         """Watch until the end of the `with`, and switch generations."""
         self.generations, self._loop = generations, asyncio.get_running_loop()
-        watching = asyncio.create_task(self.watch())
+        watching = [asyncio.create_task(self.watch()), asyncio.create_task(self.watch_tokens())]
         try:
             yield
         finally:
             self._loop = None
-            watching.cancel()
+            for task in watching:
+                task.cancel()
             self._thread.end()
 
     def reload_soon(self) -> None:
@@ -136,10 +150,10 @@ def add_reload(app: FastAPI, reloader: Reloader) -> None:
 
     @app.post(RELOAD, include_in_schema=False)
     async def reload(http: HttpRequest) -> Response:
-        if await asyncio.shield(reloader.reload()):  # goes on if the client goes
+        if await asyncio.shield(reloader.reload()) and not reloader.is_refused:  # goes on if the client goes
             seconds = round(reloader.seconds, 2)
             return JSONResponse({"status": "done", "seconds": seconds, **reloader.generations.current.trace})
-        refusal = "The new generation was refused, and the old one stays; the server's log says why."
+        refusal = "The new generation or tokens were refused, and the old ones stay; the server's log says why."
         return problem(http.url.path, refusal, 409)
 
 

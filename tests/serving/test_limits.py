@@ -10,7 +10,6 @@ import pytest
 from stand import HERE, Queue, Stand, echo
 from starlette.testclient import TestClient
 
-from polyagents.commands.serve import TOKENS, token_of
 from polyagents.errors import InputError
 from polyagents.ranking.pieces import finished, pieces
 from polyagents.serving import guard, observing
@@ -20,6 +19,7 @@ from polyagents.serving.limits import Rate
 from polyagents.serving.observing import Readiness
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served
+from polyagents.serving.tokens import MOST, Tokens
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,8 @@ def test_a_file_of_tokens_has_so_many_characters(tmp_path):
     for more in (0, 1):
         (tmp_path / "tokens").write_text("a" * (100_000 + more))
         with pytest.raises(InputError) if more else contextlib.nullcontext():
-            assert len(token_of({"token": None, "token_file": str(tmp_path / "tokens")})) == TOKENS
+            (token,) = Tokens(path=str(tmp_path / "tokens")).current
+            assert len(token.secret) == MOST
 
 
 # ---- the queue -------------------------------------------------------------------------------------------------------

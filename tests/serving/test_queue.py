@@ -397,6 +397,9 @@ def test_a_client_is_its_token_if_there_are_several_and_else_its_address():
     proxied = [client_of(several, token, "1.1.1.1") for token in (b"one", b"two", b"one")]
     assert proxied[0] == proxied[2] != proxied[1]
     assert client_of(several, b"two", "2.2.2.2") == proxied[1]
+    assert (
+        client_of("one\nlab ask,admin two", b"two", "1.1.1.1") == client_of("lab ask two", b"two", "2.2.2.2") == "lab"
+    )
 
 
 def test_each_of_several_tokens_has_its_own_rate_and_cookie():

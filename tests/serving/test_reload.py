@@ -138,7 +138,7 @@ def test_a_refused_generation_changes_nothing_and_is_said(caplog):
     with serving(Named("old"), InputError("/secret/index is damaged."), RuntimeError("broken"), Named("new")) as client:
         for _ in range(2):
             refused = client.post("/admin/reload", json={})
-            assert refused.status_code == 409 and "the old one stays" in refused.json()["error"]
+            assert refused.status_code == 409 and "the old ones stay" in refused.json()["error"]
             assert "secret" not in refused.text
             assert client.post("/rank", json={"context": "hi"}).headers["polyagents-generation"] == "old"
         assert "/secret/index is damaged." in caplog.text and "RuntimeError: broken" in caplog.text

@@ -17,7 +17,7 @@ from starlette.testclient import TestClient
 from web import raw, running
 
 from polyagents import Match, Ranker
-from polyagents.commands.serve import token_of, write_replies_of_task
+from polyagents.commands.serve import parser, tokens_of, write_replies_of_task
 from polyagents.errors import InputError
 from polyagents.human_eval.web.shared_pages import with_headers
 from polyagents.human_eval.web.texts import read_texts
@@ -627,12 +627,18 @@ def test_wrong_tokens_use_up_the_tries_of_an_address_and_not_the_requests_of_tho
         assert [client.get("/", headers=headers).status_code for _ in range(3)] == [200, 200, 429]
 
 
-def test_a_cookie_is_of_one_server_only():
+def test_a_cookie_is_valid_on_every_server_with_its_token_and_on_no_other():
     with TestClient(create_app(Stand(echo), TOKEN), HERE) as client:
         cookie = client.get("/", params={"token": TOKEN}).cookies["polyagents_serve"]
-        assert client.get("/", cookies={"polyagents_serve": cookie}).status_code == 200
-    with TestClient(create_app(Stand(echo), TOKEN), HERE) as other:
-        assert other.get("/", cookies={"polyagents_serve": cookie}).status_code == 401
+    for tokens, status in (
+        (TOKEN, 200),
+        (f"operator\nchat ask {'x' * 9}\n{TOKEN}", 200),
+        (TOKEN[:-1], 401),
+        ("x", 401),
+    ):
+        with TestClient(create_app(Stand(echo), tokens), HERE) as other:
+            assert other.get("/", cookies={"polyagents_serve": cookie}).status_code == status
+            assert other.get("/", headers={"Authorization": f"Bearer {cookie}"}).status_code == 401  # nor a token
 
 
 # ---- who keeps others waiting ----------------------------------------------------------------------------------------
@@ -688,31 +694,28 @@ def test_a_server_that_ends_says_so(around):
 
 
 @pytest.mark.parametrize(
-    ("opt", "environment", "expected"),
+    ("arguments", "environment", "expected"),
     [
-        ({}, None, None),
-        ({"token": "a"}, "b", "a"),
-        ({}, "b", "b"),
-        ({"token_file": "given"}, "b", "from the file\nfor two"),
+        ([], None, []),
+        (["--token", "a"], "b", ["a"]),
+        ([], "b", ["b"]),
+        (["--token-file", "given"], "b", ["from the file", "for two"]),
     ],
 )
-def test_where_the_token_comes_from(opt, environment, expected, tmp_path, monkeypatch):
+def test_where_the_token_comes_from(arguments, environment, expected, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("POLYAGENTS_TOKEN", raising=False)
     if environment:
         monkeypatch.setenv("POLYAGENTS_TOKEN", environment)
     (tmp_path / "given").write_text("from the file\nfor two\n")
-    given = {"token": None, "token_file": None} | opt
-    if given["token_file"]:
-        given["token_file"] = str(tmp_path / "given")
-    assert token_of(given) == expected
-    with pytest.raises(InputError, match="cannot be read"):
-        token_of({"token": None, "token_file": str(tmp_path / "none")})
+    assert [token.secret for token in tokens_of(vars(parser().parse_args(arguments))).current] == expected
+
+
+def test_a_file_of_tokens_that_cannot_be_read_is_refused(tmp_path):
     (tmp_path / "long").write_text("a" * 100_001)
-    for wrong, sentence in ((tmp_path / "long", "over 100,000 bytes"), ("/dev/zero", "a device")):
-        with pytest.raises(InputError, match=sentence):
-            token_of({"token": None, "token_file": str(wrong)})
-    with pytest.raises(InputError, match="not both"):
-        token_of({"token": "a", "token_file": str(tmp_path / "given")})
+    for wrong, said in ((tmp_path / "none", "No such"), (tmp_path / "long", "over 100,000"), ("/dev/zero", "a device")):
+        with pytest.raises(InputError, match=f"cannot be read .*{said}"):
+            tokens_of({"token": None, "token_file": str(wrong)})
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------
@@ -722,7 +725,10 @@ def test_where_the_token_comes_from(opt, environment, expected, tmp_path, monkey
     ("arguments", "said"),
     [
         ((), "serve needs --model-file"),
-        (("--candidates-file", "F", "--index-dir", "I"), "only one of these"),
+        (
+            ("--candidates-file", "F", "--index-dir", "I"),
+            "--index-dir: not allowed with argument --candidates-file",
+        ),
         (("--host", "0.0.0.0"), "--host 0.0.0.0 lets other machines in, which needs --token"),
         (("--token", ""), "--token: its value is empty"),
         (("--port", "99999"), "--port: 99999 is too large: at most 65535"),
