@@ -18,7 +18,7 @@ from polyagents import __version__
 from polyagents.faults import EXTRAS
 
 ROOT = Path(__file__).resolve().parent.parent
-BROUGHT_BY_FASTAPI = {"starlette", "pydantic"}
+BROUGHT_BY_FASTAPI = {"starlette"}
 PYTHONS = ("3.10", "3.11", "3.12", "3.13", "3.14")
 
 # Every source given on standard input, with a syntax that other Pythons only warn of as an error.

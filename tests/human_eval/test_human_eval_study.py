@@ -365,7 +365,7 @@ def test_people_are_forgotten_after_days(shop, clock, capsys):
         ("forget nobody", "Nobody is called 'nobody'"),
         ("forget --older-than 0", "'0' is not a whole number"),
         ("export --to payments --out new.csv", "No platform has sent anybody"),
-        ("export --to payment --out new.csv", "--to acute_eval|parlai|crowd_task|payments"),
+        ("export --to payment --out new.csv", "--to acute_eval|parlai|crowd_task|potato|label_studio|payments"),
     ],
 )
 def test_bad_calls_of_the_record(arguments, said, ends_with_2, tmp_path, monkeypatch):
