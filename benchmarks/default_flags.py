@@ -23,11 +23,10 @@ from polyagents.files.json_files import read_json
 from polyagents.parlai_agents.decision_task import examples_of_task
 from polyagents.parlai_patches import patches
 
-COSINE = "--similarity cosine --reduction-type mean --share-encoders true --dropout 0 --precision bf16 -veps -1"
-DIALOGUE = "--reduction-type mean --dropout 0 --precision bf16 -veps -1 --text-truncate 256 --label-truncate 32"
+COMMON = "--similarity cosine --reduction-type mean --label-truncate 32 --dropout 0 --precision bf16 -veps -1"
 BEST = {
-    "banking77": f"{COSINE} --text-truncate 64 --label-truncate 32 -bs 32 -lr 2e-4",
-    "convai2": f"{DIALOGUE} -bs 16 -lr 1e-4",
+    "banking77": f"{COMMON} --share-encoders true --text-truncate 64 -bs 32 -lr 2e-4",
+    "convai2": f"{COMMON} --text-truncate 256 -bs 16 -lr 1e-4",
 }
 HALF = 320  # dialogues of ConvAI2's valid split
 WAYS = ("untrained", "default", "best")

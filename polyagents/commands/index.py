@@ -145,7 +145,7 @@ def in_engine(what: str, ranker: "Ranker", opt: Mapping[str, Any], cluster: "Clu
     if what == "build":
         index_type, worker = opt["index_type"] or "hnsw", this_worker()
         texts = candidates_of(file, declared_fields(opt["fields"]))
-        made = ranker.index_in_engine(texts, url, index_type, worker, cluster, opt["fields"])
+        made = ranker.index_in_engine(texts, url, index_type, worker, cluster)
         if worker.rank == 0:
             print(json.dumps({"candidates": len(made), "index_type": index_type}))
         return

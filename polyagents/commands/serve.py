@@ -146,11 +146,8 @@ def serve(opt: Mapping[str, Any], tokens: "Tokens", opened: socket.socket) -> No
     opened.listen()  # a browser that opens the address at once waits for the server, and is not refused
     # A reader of the terminal has given the token; a reader of a container's log may not be allowed to have it.
     first = next((token.secret for token in tokens.current if MAY_ASK in token.scopes), "TOKEN")
-    query = (
-        f"?token={quote(first, safe='', errors='surrogateescape') if sys.stderr.isatty() else 'TOKEN'}"
-        if tokens.current
-        else ""
-    )
+    shown = quote(first, safe="", errors="surrogateescape") if sys.stderr.isatty() else "TOKEN"
+    query = f"?token={shown}" if tokens.current else ""
     say(
         f"{served.model} ({served.kind}) with {served.size:,} candidates of {served.source}: "
         f"{address(opened)}/{query} (Ctrl-C ends it)"

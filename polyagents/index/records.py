@@ -34,9 +34,7 @@ def has_ids(path: str) -> bool:
     return path.lower().endswith((*JSON_LINES, PARQUET))
 
 
-def candidates_of(
-    path: str, fields: Fields | None, is_update: bool = False
-) -> "FileTexts | JsonRecords | ParquetRecords":
+def candidates_of(path: str, fields: Fields | None, is_update: bool = False) -> "FileTexts | FileRecords":
     """Open a file of candidates: plain lines, JSON lines (.jsonl, .ndjson) or Parquet.
 
     Args:
@@ -161,13 +159,17 @@ class ListedRecords(Records):
         return [self.given[number] for number in numbers]
 
 
-class JsonRecords(Records, CandidatesFile):
-    """The candidates of a file of JSON lines, found by their offsets."""
+class FileRecords(Records, CandidatesFile):
+    """The candidates of a file, which is read through when it is opened."""
 
     def __init__(self, path: str, fields: Fields, is_update: bool):
         self.name = f"Candidates file {path}"
         self.declared, self.is_update = fields, is_update
         super().__init__(path)
+
+
+class JsonRecords(FileRecords):
+    """The candidates of a file of JSON lines, found by their offsets."""
 
     def _read_through(self) -> None:
         self.digest = stream_digest(self.file)
@@ -184,13 +186,8 @@ class JsonRecords(Records, CandidatesFile):
         return rows
 
 
-class ParquetRecords(Records, CandidatesFile):
+class ParquetRecords(FileRecords):
     """The candidates of a Parquet file, found by the numbers of their rows."""
-
-    def __init__(self, path: str, fields: Fields, is_update: bool):
-        self.name = f"Candidates file {path}"
-        self.declared, self.is_update = fields, is_update
-        super().__init__(path)
 
     def _read_through(self) -> None:
         self.digest = stream_digest(self.file)

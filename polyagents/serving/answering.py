@@ -181,11 +181,12 @@ class Answering:
             own = (await self.done(job, served.reads, http)).matches
             if not own:
                 raise NothingLeft("All candidates have been removed; there is nothing to choose.")
+        own_names, own_scores = scores_by_text(own)
         used, calibrated = served.score_map
         answers = {}
         for name, question in request.questions.items():
-            asked = options[name] if name in options else Options.plain([*scores_by_text(own)[0]])
-            scores = served.option_scores(asked, score) if name in options else scores_by_text(own)[1]
+            asked = options.get(name) or Options.plain([*own_names])
+            scores = served.option_scores(asked, score) if name in options else own_scores
             last = await self.last_scores(context, asked, scores, http)
             probabilities, none = used.probabilities_of(scores, last)
             by_name = dict(zip(asked.names, probabilities.tolist(), strict=True))

@@ -30,19 +30,9 @@ from polyagents.serving.worker_thread import WorkerThread
 
 HEALTH, READY, METRICS = "/healthz", "/readyz", "/metrics"
 OTHERS = (RERANK_V1, RERANK_V2, EMBEDDINGS, SYSTEM_ONE, MODELS)
-PATHS = (
-    "/",
-    "/rank",
-    "/chat",
-    *OTHERS,
-    RELOAD,
-    "/docs",
-    "/openapi.json",
-    HEALTH,
-    READY,
-    METRICS,
-)  # others count together
 PROBES = (HEALTH, READY, METRICS)
+# All other paths count together.
+PATHS = ("/", "/rank", "/chat", *OTHERS, RELOAD, "/docs", "/openapi.json", *PROBES)
 SHOWN = 2_000  # characters of a path or a body in a log
 SECONDS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 TOGETHER = (1, 2, 4, 8, 16, 32)

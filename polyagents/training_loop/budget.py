@@ -5,7 +5,7 @@ from dataclasses import dataclass
 
 WARM_UP = 0.1  # share of a run in which the learning rate rises
 BATCH_SHARE = 8  # a batch is at most this part of the examples: each update of a pass then sees others as negatives
-LARGEST_BATCH = 32  # of two towers: on a CPU, larger ones learn less in the same time (docs/results.md)
+LARGEST_BATCH = 32  # of two towers: in a minute of a CPU as good as the best flags on BANKING77 (docs/results.md)
 UPDATES, FEWEST_EPOCHS, MOST_EPOCHS = 300, 3.0, 20.0  # of a run without a given end
 VALIDATIONS = 10  # of a run, at most, the start's not counted
 VALIDATION_SHARE = 0.1  # of the time of a run, at most

@@ -10,18 +10,10 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyagents.files.atomic import write_text
-from polyagents.files.own_folder import own_folder
 from polyagents.human_eval.blind import SPEAKERS
 from polyagents.human_eval.formats.parlai_format import Malformed, object_in
-from polyagents.human_eval.formats.shown_pairs import (
-    PREFERRED,
-    REASON,
-    WHY,
-    answer_of,
-    name_in,
-    shown_pairs,
-)
-from polyagents.human_eval.records import Conversation, ConversationPair, ToolAnswer
+from polyagents.human_eval.formats.shown_pairs import PREFERRED, REASON, WHY, Shown, answer_of, name_in
+from polyagents.human_eval.records import ToolAnswer
 
 CONFIG, TASKS = "label_config.xml", "tasks.json"
 HALF = '    <View><Header value="{name}"/><HyperText name="{side}" value="${side}"/></View>\n'
@@ -36,18 +28,11 @@ INTERFACE = f"""<View>
 """
 
 
-def write_project(
-    folder: str, pairs: Sequence[ConversationPair], conversations: Mapping[str, Conversation], question: str
-) -> None:
-    """Write the labelling interface and the tasks of a project.
-
-    Raises:
-        InputError: the folder is another's, or cannot be written.
-    """
-    own_folder(folder, "human_eval export", "--out")
+def write_project(folder: str, shown: Sequence[Shown], question: str) -> None:
+    """Write the labelling interface and the tasks of a project."""
     tasks = [
         {"data": {"pair": name, "question": question} | {side: as_html(halves[side]) for side in SPEAKERS}}
-        for name, halves in shown_pairs(pairs, conversations)
+        for name, halves in shown
     ]
     write_text(os.path.join(folder, CONFIG), INTERFACE)
     write_text(os.path.join(folder, TASKS), json.dumps(tasks, indent=1) + "\n")

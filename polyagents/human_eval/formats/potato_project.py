@@ -16,35 +16,20 @@ from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import read_json
 from polyagents.files.lines import opened
-from polyagents.files.own_folder import own_folder
 from polyagents.human_eval.blind import SPEAKERS
 from polyagents.human_eval.formats.parlai_format import Malformed, object_in
-from polyagents.human_eval.formats.shown_pairs import (
-    PREFERRED,
-    REASON,
-    WHY,
-    answer_of,
-    name_in,
-    shown_pairs,
-)
-from polyagents.human_eval.records import Conversation, ConversationPair, ToolAnswer
+from polyagents.human_eval.formats.shown_pairs import PREFERRED, REASON, WHY, Shown, answer_of, name_in
+from polyagents.human_eval.records import ToolAnswer
 
 CONFIG, PAIRS, OUTPUT = "config.yaml", "pairs.jsonl", "annotation_output"
 LARGEST = 2**20  # bytes of the settings
 
 
-def write_project(
-    folder: str, pairs: Sequence[ConversationPair], conversations: Mapping[str, Conversation], question: str
-) -> None:
-    """Write a project that `potato start FOLDER/config.yaml` opens; answers in it stay.
-
-    Raises:
-        InputError: the folder is another's, or cannot be written.
-    """
-    own_folder(folder, "human_eval export", "--out")
+def write_project(folder: str, shown: Sequence[Shown], question: str) -> None:
+    """Write a project that `potato start FOLDER/config.yaml` opens; answers in it stay."""
     rows = (
         {"id": name} | {side: [{"speaker": who, "text": text} for who, text in halves[side]] for side in SPEAKERS}
-        for name, halves in shown_pairs(pairs, conversations)
+        for name, halves in shown
     )
     write_text(os.path.join(folder, PAIRS), "".join(f"{json.dumps(row)}\n" for row in rows))
     settings = {

@@ -2,7 +2,7 @@
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -10,6 +10,9 @@ from polyagents.human_eval.blind import SPEAKERS, half
 from polyagents.human_eval.formats.parlai_format import Malformed, object_in
 from polyagents.human_eval.records import Conversation, ConversationPair, ToolAnswer
 from polyagents.human_eval.storage.views import ShownSide
+
+Shown = tuple[str, Mapping[str, Sequence[tuple[str, str]]]]
+"""A pair's name, and what is on its `left` and `right`: (who, text), personas first."""
 
 PREFERRED, REASON = "preferred", "reason"  # what a project asks
 WHY = "Why? In a few words, if you like."
@@ -20,14 +23,9 @@ def left_of(pair: str) -> int:
     return hashlib.sha256(pair.encode()).digest()[0] % 2
 
 
-def shown_pairs(
-    pairs: Iterable[ConversationPair], conversations: Mapping[str, Conversation]
-) -> list[tuple[str, dict[str, list[tuple[str, str]]]]]:
-    """Return each pair's name, and what is on its `left` and `right`: (who, text), personas first.
-
-    Checks come before all other pairs, and nothing says which pairs they are.
-    """
-    found = []
+def shown_pairs(pairs: Iterable[ConversationPair], conversations: Mapping[str, Conversation]) -> list[Shown]:
+    """Return what people see: checks before all other pairs, and nothing says which pairs they are."""
+    found: list[Shown] = []
     for pair in sorted(pairs, key=lambda pair: pair.right is None):
         halves = {}
         for place, name in enumerate(SPEAKERS):

@@ -7,10 +7,12 @@ from typing import Any
 
 from polyagents.arguments import CommandParser
 from polyagents.errors import InputError
+from polyagents.files.own_folder import own_folder
 from polyagents.human_eval.formats import label_studio_project, potato_project
 from polyagents.human_eval.formats.acute_eval_format import write_pairings
 from polyagents.human_eval.formats.crowd_task import write_crowd_task
 from polyagents.human_eval.formats.parlai_format import write_conversations
+from polyagents.human_eval.formats.shown_pairs import shown_pairs
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
 from polyagents.human_eval.web.questions import PRESETS, question_of
 
@@ -62,5 +64,7 @@ def run(opt: Mapping[str, Any]) -> None:
     elif target == "crowd_task":
         write_crowd_task(out, pairs, conversations)
     else:
-        PROJECTS[target](out, pairs, conversations, question_of(opt["question"]).text)
+        question = question_of(opt["question"]).text
+        own_folder(out, "human_eval export", "--out")
+        PROJECTS[target](out, shown_pairs(pairs, conversations), question)
     print(json.dumps({"pairs": len(pairs), "out": out}))

@@ -259,11 +259,7 @@ class MilvusCollection:
 
     def vectors(self, ids: np.ndarray) -> tuple[np.ndarray, Tensor]:
         """Return the ids [r], ascending, of candidates that still exist, and their vectors [r, D] fp32."""
-        rows = self._get(ids, ["vector"], 4 * self.width)
-        members = np.array([row["id"] for row in rows], np.int64)
-        order = members.argsort()
-        found = np.array([row["vector"] for row in rows], np.float32).reshape(len(rows), self.width)
-        return members[order], torch.from_numpy(found[order])
+        return self._in_order(self._get(ids, ["vector"], 4 * self.width))
 
     def records(self, ids: np.ndarray) -> list[Record | None]:
         """Return candidates with ids and fields, in the order of the ids; None for a missing one."""
@@ -304,12 +300,15 @@ class MilvusCollection:
         if alone and all({"vector", "text"} <= one["entity"].keys() for one in answers[0]):
             rows = [{"id": one["id"], "vector": one["entity"]["vector"]} for one in answers[0]]
             texts = {one["id"]: one["entity"]["text"] for one in answers[0]}
-        else:
-            return Found(products, lists, *self.vectors(np.unique(lists[lists >= 0])))
+            return Found(products, lists, *self._in_order(rows), texts)
+        return Found(products, lists, *self.vectors(np.unique(lists[lists >= 0])))
+
+    def _in_order(self, rows: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, Tensor]:
+        """Return the ids [r] of rows, ascending, and their vectors [r, D] fp32."""
         members = np.array([row["id"] for row in rows], np.int64)
         order = members.argsort()
         found = np.array([row["vector"] for row in rows], np.float32).reshape(len(rows), self.width)
-        return Found(products, lists, members[order], torch.from_numpy(found[order]), texts)
+        return members[order], torch.from_numpy(found[order])
 
     def texts(self, ids: Sequence[int]) -> list[str | None]:
         """Return texts in the order of the ids; None for a candidate that was removed in the meantime."""

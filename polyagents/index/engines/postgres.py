@@ -400,10 +400,8 @@ def conditions_of(where: Filter | None) -> tuple[Any, dict[str, Any]]:
         return Placeholder(f"value{len(values) - 1}") + SQL(f"::{kind}")
 
     for condition in where or ():
-        column, kind = (
-            Identifier("candidate", OF_FIELD + condition.field),
-            TYPES[condition.kind].partition(" COLLATE")[0],
-        )
+        column = Identifier("candidate", OF_FIELD + condition.field)
+        kind = TYPES[condition.kind].partition(" COLLATE")[0]
         if condition.one_of is not None:
             parts.append(SQL("{} = ANY({})").format(column, bound(list(condition.one_of), f"{kind}[]")))
         for operator, value in condition.bounds:
