@@ -120,9 +120,14 @@ def assign(session: Session, who: AnnotatorRow, pair: PairRow) -> AssignmentRow:
 
     Which side is left is drawn by the secret token and the pair: evenly, and nobody can know it beforehand.
     """
-    seen = session.scalar(select(func.count()).where(AssignmentRow.annotator == who.number)) or 0
     left = hashlib.sha256(f"{who.token} {pair.name}".encode()).digest()[0] % 2
-    row = AssignmentRow(annotator=who.number, pair=pair.number, left=left, place=seen + 1)
+    return add_assignment(session, who.number, pair, left)
+
+
+def add_assignment(session: Session, annotator: int, pair: PairRow, left: int) -> AssignmentRow:
+    """Store that an annotator, by number, has a pair next, with this side (0 or 1) on the left."""
+    seen = session.scalar(select(func.count()).where(AssignmentRow.annotator == annotator)) or 0
+    row = AssignmentRow(annotator=annotator, pair=pair.number, left=left, place=seen + 1)
     session.add(row)
     session.flush()
     return row

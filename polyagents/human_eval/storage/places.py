@@ -4,7 +4,6 @@ A place is taken while its person has stored something within the study's minute
 completed the study. Every function works within a write, in which nobody else writes: so no place has two people.
 """
 
-import secrets
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -75,10 +74,7 @@ class StudyPlaces:
             raise InputError("This submission does not belong to you; open the study from the platform's page again.")
         if row is None:
             self.check_free(session)
-            who = AnnotatorRow(name=f"person-{secrets.token_hex(6)}", token=queries.new_token())
-            session.add(who)
-            session.flush()
-            now = self.clock()
+            who, now = queries.new_person(session), self.clock()
             row = ParticipantRow(annotator=who.number, study=self.study.id, person=person)
             row.stage, row.arrived, row.until = self.study.stage(STAGES[0]), now.isoformat(), self.later(now)
             session.add(row)

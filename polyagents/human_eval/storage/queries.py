@@ -127,6 +127,14 @@ def annotator_row(session: Session, token: str) -> AnnotatorRow:
     return row
 
 
+def new_person(session: Session) -> AnnotatorRow:
+    """Add an annotator under a pseudonym."""
+    who = AnnotatorRow(name=f"person-{secrets.token_hex(6)}", token=new_token())
+    session.add(who)
+    session.flush()
+    return who
+
+
 def new_token() -> str:
     """Draw the secret part of a link: 128 bits."""
     return secrets.token_urlsafe(16)

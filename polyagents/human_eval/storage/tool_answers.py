@@ -1,23 +1,21 @@
 """Answers that people gave in another tool: each person of it gets a pseudonym, as the people of a platform do."""
 
-import secrets
 from collections.abc import Sequence
 
-from sqlalchemy import func, select
+from sqlalchemy import select
 from sqlalchemy.orm import Session
 
 from polyagents.errors import InputError
 from polyagents.human_eval.records import ToolAnswer
-from polyagents.human_eval.storage.assignments import given_answer
+from polyagents.human_eval.storage.assignments import add_assignment, given_answer
 from polyagents.human_eval.storage.database_tables import (
-    AnnotatorRow,
     AnswerRow,
     AssignmentRow,
     PairRow,
     ParticipantRow,
 )
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
-from polyagents.human_eval.storage.queries import new_token
+from polyagents.human_eval.storage.queries import new_person
 from polyagents.human_eval.study import COMPLETE
 
 
@@ -56,10 +54,8 @@ def person_of(session: Session, answer: ToolAnswer) -> ParticipantRow:
     own = select(ParticipantRow).where(ParticipantRow.study == answer.tool, ParticipantRow.person == answer.person)
     row = session.scalars(own).first()
     if row is None:
-        who = AnnotatorRow(name=f"person-{secrets.token_hex(6)}", token=new_token())
-        session.add(who)
-        session.flush()
-        row = ParticipantRow(annotator=who.number, study=answer.tool, person=answer.person, back="", stage=COMPLETE)
+        number = new_person(session).number
+        row = ParticipantRow(annotator=number, study=answer.tool, person=answer.person, back="", stage=COMPLETE)
         row.arrived = row.until = answer.ended
         session.add(row)
     return row
@@ -69,9 +65,4 @@ def assignment_of(session: Session, who: ParticipantRow, pair: PairRow, left: in
     """Find a person's assignment of a pair, or add it."""
     own = select(AssignmentRow).where(AssignmentRow.annotator == who.annotator)
     row = session.scalars(own.where(AssignmentRow.pair == pair.number)).first()
-    if row is None:
-        seen = session.scalar(select(func.count()).select_from(own.subquery())) or 0
-        row = AssignmentRow(annotator=who.annotator, pair=pair.number, left=left, place=seen + 1)
-        session.add(row)
-        session.flush()
-    return row
+    return row or add_assignment(session, who.annotator, pair, left)
