@@ -5,7 +5,7 @@ The decisions are those of training_loop/budget.py, once the number of examples 
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from parlai.scripts import train_model
@@ -27,6 +27,7 @@ from polyagents.training_loop.budget import (
 from polyagents.training_loop.schedule import ENDING
 from polyagents.training_loop.summary import decisions_of, said_choices
 from polyagents.training_loop.training_options import papers_warm_up
+from polyagents.training_loop.validation import least_kept
 
 VALIDATION_FLAGS = tuple(f"validation_every_n_{unit}" for unit in ("steps", "epochs", "secs"))
 
@@ -164,8 +165,8 @@ def first_batch(loop: TrainLoop) -> tuple[float, float]:
 def with_grace(validate: Any) -> Any:
     """Wrap ParlAI's `validate`: ties and patience are those of training_loop/trainer.py.
 
-    While the rate falls to zero, the later of equally good models is kept. Patience counts no validation of the warm-up
-    or of the first pass over the examples.
+    While the rate falls to zero, a later model is kept if it is about as good (`least_kept`). Patience counts no
+    validation of the warm-up or of the first pass over the examples.
     """
 
     def patched(self: Any) -> Any:
@@ -173,8 +174,9 @@ def with_grace(validate: Any) -> Any:
             return validate(self)
         before, impatience = self.best_valid, self.impatience
         lowered = before
-        if before is not None and self.agent.opt["lr_scheduler"] in ENDING:
-            lowered = self.best_valid = math.nextafter(before, -self.valid_optim * math.inf)
+        if before is not None and self.agent.opt["lr_scheduler"] in ENDING and self.valid_reports:
+            least = self.valid_optim * least_to_keep(self, self.valid_reports, self.valid_optim * before)
+            lowered = self.best_valid = math.nextafter(least, -self.valid_optim * math.inf)
         scheduler = getattr(self.agent, "scheduler", None)
         in_grace = self._total_epochs < 1 or (scheduler is not None and scheduler._is_lr_warming_up())
         if in_grace:
@@ -182,7 +184,8 @@ def with_grace(validate: Any) -> Any:
         stop = bool(validate(self))
         if self.best_valid == lowered:
             self.best_valid = before
-        elif self.best_valid == before:  # as good, which ParlAI takes for better
+        elif before is not None and self.valid_optim * (self.best_valid - before) <= 0:  # ParlAI takes it for better
+            self.best_valid = before
             self.impatience = 0 if in_grace else impatience + 1
             stop = 0 < self.opt["validation_patience"] <= self.impatience
         self.agent.phase["training"] = True  # so is a batch without a label
@@ -229,10 +232,22 @@ def telling_progress(get_time: Any) -> Any:
     return patched
 
 
-def keeps_start(loop: TrainLoop) -> bool:
-    """Return whether the model is still the one before the first update."""
-    name, ties = loop.opt["validation_metric"], loop.opt.get("lr_scheduler") in ENDING
-    values = [loop.valid_optim * float(report[name]) for report in loop.valid_reports if name in report]
-    if not values or loop.valid_reports[0].get("train_steps") != 0:
-        return False
-    return all(value < values[0] or (value == values[0] and not ties) for value in values[1:])
+def kept_report(loop: TrainLoop) -> Mapping[str, Any] | None:
+    """Return the report of the validation whose model M is; None without one that has the metric."""
+    name, falls = loop.opt["validation_metric"], loop.opt.get("lr_scheduler") in ENDING
+    best, kept = -math.inf, None
+    for place, report in enumerate(loop.valid_reports):
+        if name in report:
+            value = loop.valid_optim * float(report[name])
+            reports = loop.valid_reports[:place]
+            if value > best or (falls and value >= least_to_keep(loop, reports, best)):
+                kept = report
+            best = max(best, value)
+    return kept
+
+
+def least_to_keep(loop: TrainLoop, reports: Sequence[Mapping[str, Any]], best: float) -> float:
+    """Return `least_kept` after some validations; of all values, larger ones are better."""
+    first, name, sign = reports[0], loop.opt["validation_metric"], loop.valid_optim
+    start = sign * float(first[name]) if first.get("train_steps") == 0 and name in first else None
+    return least_kept(best, start, float(reports[-1].get("exs") or math.inf))

@@ -10,7 +10,7 @@ from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
 from polyagents.console import say
-from polyagents.parlai_patches.run_plan import keeps_start
+from polyagents.parlai_patches.run_plan import kept_report
 from polyagents.training_loop.summary import Summary, command
 from polyagents.training_loop.training_curve import Curves, Point, draw_beside
 from polyagents.training_loop.training_files import after_the_end
@@ -64,6 +64,7 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None, spar
     """
     opt, metric = loop.opt, loop.opt["validation_metric"]
     best = final.get(metric) if loop.best_valid is None else loop.best_valid
+    kept = kept_report(loop)
     report = loop.valid_reports[-1] if loop.valid_reports else final
     lack = int(report.get("no_candidates", 0))
     return Summary(
@@ -77,7 +78,8 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None, spar
         candidates=float(report["candidates"]) if "candidates" in report else None,
         ranked=f"{lack:,} examples without any rank the labels of their batch" if lack else "",
         checkpoint=spare,
-        keeps_start=keeps_start(loop),
+        kept=None if kept is None else float(kept[metric]),
+        keeps_start=kept is not None and kept.get(UPDATES) == 0,
     )
 
 

@@ -88,7 +88,7 @@ def conclude(trainer: Trainer, progress: bool) -> None:
         metric = trainer.options.validation_metric
         ranked = trainer.evaluation.get("candidates"), trainer.valid.ranked
         summary = Summary(done.updates, done.seconds, metric, done.best, file, plot, again, *ranked, spare)
-        for line in replace(summary, keeps_start=done.is_start).lines():
+        for line in replace(summary, kept=done.kept, keeps_start=done.is_start).lines():
             say(line)
 
 

@@ -34,6 +34,7 @@ class Summary:
         candidates: how many a validation example ranked, on average; None if that is not known.
         ranked: what these are, in words; empty if it goes without saying.
         checkpoint: the size of the checkpoint's files in bytes; 0 if there are none.
+        kept: the metric of the model that the run keeps, which may be a little below the best; None if it is the best.
         keeps_start: whether no validation was better than the one before the first update.
     """
 
@@ -47,6 +48,7 @@ class Summary:
     candidates: float | None = None
     ranked: str = ""
     checkpoint: int = 0
+    kept: float | None = None
     keeps_start: bool = False
 
     def lines(self) -> list[str]:
@@ -63,6 +65,11 @@ class Summary:
         if self.best is not None:
             among = "" if self.candidates is None else f", among {among_text(self.candidates, self.ranked)}"
             lines.append(f"Best {self.metric} on the validation examples: {self.best:.4g}{meaning_of(self)}{among}")
+            if self.kept not in (None, self.best):
+                lines.append(
+                    f"Kept:   a later model, of {self.kept:.4g}: no more than one standard error of so few examples "
+                    f"below the best, and trained for longer"
+                )
         if self.model_file is not None:
             lines.append(f"Model:  {self.model_file} (with {self.model_file}.opt and {self.model_file}.dict)")
         if self.checkpoint:

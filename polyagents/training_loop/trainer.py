@@ -28,7 +28,7 @@ from polyagents.training_loop.text_example import TextExample
 from polyagents.training_loop.training_data import TrainingData, batches, token_ids_of
 from polyagents.training_loop.training_files import STATE, TrainingFiles, drawing_state, restore_draws
 from polyagents.training_loop.training_options import TrainingOptions
-from polyagents.training_loop.validation import SMALLER_IS_BETTER, Validation, validate
+from polyagents.training_loop.validation import SMALLER_IS_BETTER, Validation, least_kept, validate
 
 NAMES = {"mean_loss": "loss", "train_accuracy": "hits@1"}  # ParlAI's reports -> ours
 
@@ -42,7 +42,9 @@ class TrainingProgress:
         examples: how many examples of the current pass were trained on.
         size: how many examples a pass has; None before the end of the first, if it had to be counted.
         best: the best value of the validation metric; None before the first.
-        is_start: whether that was before the first update.
+        start: its value before the first update.
+        kept: its value of the model that is kept, a later one than the best if `least_kept` allows it.
+        is_start: whether that is the model before the first update.
         impatience: validations since then, none of which was better.
         validated: updates at the last validation.
         validated_epochs: epochs at the last validation.
@@ -61,6 +63,8 @@ class TrainingProgress:
     examples: int = 0
     size: int | None = None
     best: float | None = None
+    start: float | None = None
+    kept: float | None = None
     is_start: bool = False
     impatience: int = 0
     validated: int = 0
@@ -334,7 +338,7 @@ class Trainer:
         return (held_out + len(answers or self.valid.examples)) / (2 * held_out)
 
     def _validate(self, in_turn: bool = True) -> None:
-        """Rank the validation examples; keep the model if it is the best so far.
+        """Rank the validation examples; keep the model if it is the best so far, or as good at a smaller rate.
 
         Args:
             in_turn: whether a longer training would validate here, too: then rates and patience depend on it.
@@ -346,15 +350,21 @@ class Trainer:
         done.evaluations.append([self.updates, report["loss"], report["hits@1"]])
         value = report[options.validation_metric]
         sign = -1 if options.validation_metric in SMALLER_IS_BETTER else 1
-        is_better = done.best is None or sign * value > sign * done.best
-        # Of equally good models the later one, if the rate has fallen since: validation examples are often few.
-        self.is_best = is_better or (value == done.best and self.options.lr_scheduler in ENDING)
-        if self.is_best:
-            done.best, done.is_start = value, not self.updates
+        if not self.updates:
+            done.start = value
+        self.is_best = done.best is None or sign * value > sign * done.best
+        least = math.inf
+        if done.best is not None and options.lr_scheduler in ENDING:
+            start = None if done.start is None else sign * done.start
+            least = least_kept(sign * done.best, start, len(self.valid))
+        if self.is_best or sign * value >= least:
+            done.kept, done.is_start = value, not self.updates
             self.files.keep_best(self.model)
+        if self.is_best:
+            done.best = value
         if in_turn:
             self.schedule.after_evaluation(report["loss"])
-            patient = is_better or self.schedule.is_warming_up or self.epochs < 1
+            patient = self.is_best or self.schedule.is_warming_up or self.epochs < 1
             done.impatience = 0 if patient else done.impatience + 1
             done.validated, done.validated_epochs = self.updates, self.epochs
             done.validated_progress = self.run_progress or 0.0

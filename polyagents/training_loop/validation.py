@@ -1,6 +1,7 @@
 """Evaluates a model in training on other examples."""
 
 import dataclasses
+import math
 import random
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -124,6 +125,19 @@ def validate(model: RankingModel, valid: Validation, batchsize: int) -> dict[str
             sums[name] += float(value.sum())
     means = {name: sums[name] / len(valid) for name in (*METRICS, "candidates")}
     return means | {"no_candidates": float(valid.without_own)}
+
+
+def least_kept(best: float, start: float | None, examples: float) -> float:
+    """Return the value with which the model of a later validation replaces that of the best; larger is better.
+
+    It may be one standard error below the best, since few examples choose among states by chance (Breiman et al. 1984,
+    3.4.3), but not below the start. Values that are not a mean of values from 0 to 1 have no such error.
+
+    Args:
+        start: the value before the first update; None if that is not known.
+    """
+    error = math.sqrt(max(best * (1.0 - best), 0.0) / examples)
+    return best - error if start is None else max(best - error, start)
 
 
 def ranked_with(batch: EncodedExamples, answers: list[Candidate] | None) -> CandidateSet:

@@ -1,0 +1,76 @@
+"""Which of the validated models a run keeps, by both loops."""
+
+from types import SimpleNamespace
+
+import pytest
+from parlai.scripts.train_model import TrainLoop
+
+from polyagents.parlai_patches import run_plan, train_loop
+from polyagents.training_loop import trainer
+from polyagents.training_loop.trainer import Trainer, TrainingProgress
+
+# Twenty examples: the standard error of .75 is .097, of .5 .112.
+CASES = {
+    "the best": ("hits@1", "linear", [0.5, 0.6, 0.75], 2),
+    "a later one, one example below": ("hits@1", "linear", [0.5, 0.75, 0.7], 2),
+    "the best, two examples above": ("hits@1", "linear", [0.5, 0.75, 0.65], 1),
+    "of the best, not of the one kept": ("hits@1", "cosine", [0.3, 0.5, 0.4, 0.35], 2),
+    "not one below the start": ("hits@1", "linear", [0.75, 0.7, 0.7], 0),
+    "one as good as the start": ("hits@1", "linear", [0.75, 0.7, 0.75, 0.7], 2),
+    "the first of equals, at a rate that stays": ("hits@1", "fixed", [0.5, 0.75, 0.75, 0.7], 1),
+    "a loss has no such error": ("loss", "linear", [0.9, 0.6, 0.61], 1),
+    "nor has one above 1": ("loss", "linear", [2.5, 1.6, 1.6, 1.61], 2),
+}
+
+
+@pytest.mark.parametrize(("metric", "scheduler", "values", "expected"), CASES.values(), ids=CASES.keys())
+@pytest.mark.parametrize("kept_by", ["trainer", "parlai"])
+def test_which_model_is_kept(kept_by, metric, scheduler, values, expected, monkeypatch):
+    kept, last = {"trainer": kept_by_trainer, "parlai": kept_by_parlai}[kept_by](metric, scheduler, values, monkeypatch)
+    assert kept == expected
+    assert last == pytest.approx(values[expected])
+
+
+def kept_by_trainer(metric, scheduler, values, monkeypatch):
+    """Return the index and the value of the model that our loop keeps."""
+    saved, given = [], iter(values)
+    monkeypatch.setattr(trainer, "validate", lambda *_: {"loss": 1.0, "hits@1": 0.5} | {metric: next(given)})
+    loop = object.__new__(Trainer)
+    loop.progress, loop.valid, loop.model, loop.callbacks = TrainingProgress(), range(20), None, ()
+    loop.options = SimpleNamespace(validation_metric=metric, lr_scheduler=scheduler, batchsize=1)
+    loop.files = SimpleNamespace(keep_best=lambda _: saved.append(loop.progress.updates))
+    loop._look = loop._log = lambda: None
+    for update in range(len(values)):
+        loop.progress.updates = update
+        loop._validate(in_turn=False)
+    assert loop.progress.is_start == (saved[-1] == 0)
+    return saved[-1], loop.progress.kept
+
+
+def kept_by_parlai(metric, scheduler, values, monkeypatch):
+    """Return the index and the value of the model that ParlAI's loop keeps."""
+    saved, given = [], iter(values)
+    train_loop.patch()
+    loop = object.__new__(TrainLoop)
+    loop.opt = dict.fromkeys(("tensorboard_log", "wandb_log", "clearml_log", "save_after_valid"), False)
+    loop.opt |= {
+        "validation_metric": metric,
+        "validation_metric_mode": "max",
+        "validation_cutoff": 9,
+        "model_file": "M",
+    }
+    loop.opt |= {"validation_patience": 0, "validation_max_exs": -1, "lr_scheduler": scheduler}
+    loop.agent = SimpleNamespace(opt=loop.opt, phase={}, ranking=None)
+    loop.valid_optim = -1 if metric == "loss" else 1
+    loop.valid_worlds, loop.valid_reports, loop.best_valid, loop.impatience = [], [], None, 0
+    loop.validates, loop._total_epochs, loop._total_exs, loop.parleys, loop.saved = True, 5, 0, 0, False
+    loop.train_time = loop.validate_time = SimpleNamespace(time=lambda: 0.0, reset=lambda: None)
+    monkeypatch.setattr(loop, "_run_eval", lambda *_: {metric: next(given), "exs": 20}, raising=False)
+    monkeypatch.setattr(loop, "save_model", lambda: saved.append(loop._train_steps), raising=False)
+    for update in range(len(values)):
+        loop._train_steps = update
+        loop.validate()
+    assert loop.best_valid == max(values, key=lambda value: loop.valid_optim * value)
+    report = run_plan.kept_report(loop)
+    assert report["train_steps"] == saved[-1]
+    return saved[-1], report[metric]
