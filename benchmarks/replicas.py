@@ -1,4 +1,4 @@
-"""What clients see while one of two replicas ends: `polyagents serve` twice over one engine, behind HAProxy.
+"""What clients see while one of two replicas ends: `polyagents serve` twice over one index, behind HAProxy.
 
     polyagents build_index -mf M --candidates-file replies.txt --index-url URL
     python -m polyagents.benchmarks.replicas -mf M --index-url URL --contexts-file contexts.txt --work DIR
@@ -53,7 +53,9 @@ def main() -> None:
     """Measure, print a table, and write it to DIR/replicas.json."""
     parser = CommandParser("python -m polyagents.benchmarks.replicas", __doc__.split("\n")[0])
     parser.add_argument("-mf", "--model-file", required=True, help="a bi- or poly-encoder")
-    parser.add_argument("--index-url", required=True, help="its candidates, in an engine that several may ask")
+    place = parser.add_mutually_exclusive_group(required=True)
+    place.add_argument("--index-url", help="its candidates, in an engine that several may ask")
+    place.add_argument("--index-dir", help="its candidates, in a folder that both map")
     parser.add_argument("--contexts-file", required=True, help="contexts, one per line")
     parser.add_argument("--work", required=True, help="folder for logs and figures, created if it is missing")
     parser.add_argument("--clients", type=positive_int, default=8, help="requests at a time")
@@ -263,15 +265,15 @@ class Replica:
     """A process of `polyagents serve`, which can be ended and started again.
 
     Args:
-        opt: model file, index URL, and the folder for its log.
+        opt: model file, index URL or folder, and the folder for its log.
         token: what every request must send.
     """
 
     def __init__(self, opt: argparse.Namespace, name: str, token: str):
         self.port, self.log, self.token = free_port(), os.path.join(opt.work, f"{name}.log"), token
         self.command = [sys.executable, "-m", "polyagents", "serve", "-mf", opt.model_file]
-        self.command += ["--index-url", opt.index_url, "--port", str(self.port), "--requests-per-minute", UNLIMITED]
-        self.command += ["--texts-per-minute", UNLIMITED]
+        self.command += ["--index-url", opt.index_url] if opt.index_url else ["--index-dir", opt.index_dir]
+        self.command += ["--port", str(self.port), "--requests-per-minute", UNLIMITED, "--texts-per-minute", UNLIMITED]
         self.environment = {
             **os.environ,
             "POLYAGENTS_TOKEN": token,

@@ -4,16 +4,18 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 from importlib import metadata
 from pathlib import Path
 
+import kubernetes_validate
 import pytest
 import yaml
 from stand import Stand, echo
 from starlette.testclient import TestClient
 
 from polyagents.benchmarks import replicas
-from polyagents.commands import build_index, serve
+from polyagents.commands import build_index, index, serve
 from polyagents.errors import InputError
 from polyagents.index.engines.urls import url_parts, without_secrets
 from polyagents.serving.guard import is_loopback
@@ -24,16 +26,45 @@ ROOT = Path(__file__).resolve().parent.parent
 DEPLOY = ROOT / "deploy"
 GIVEN = {"MODEL_NAME": "M", "MODEL_FOLDER": "/models", "CANDIDATES_FILE": "/replies.txt", "TORCH_INDEX_URL": ""}
 SECRETS = {"POLYAGENTS_TOKEN": "a-secret", "POSTGRES_PASSWORD": "another"}
+ASKED = {
+    "compose.yaml": GIVEN.keys() | SECRETS.keys(),
+    "compose.folder.yaml": {"FILES_FOLDER", "POLYAGENTS_TOKEN", "TORCH_INDEX_URL"},
+}
+PLACES = ("folder", "engine")  # of the index, in deploy/kubernetes
+
+
+def services_of(name):
+    """The services of a compose file, with everything given that it asks for."""
+    text = (DEPLOY / name).read_text()
+    asked = set(re.findall(r"[^$]\$\{(\w+)", text))
+    assert asked == ASKED[name]
+    assert all(f"#   {one}=" in text for one in asked)  # the comment says what each is
+    given = GIVEN | SECRETS | {"FILES_FOLDER": "/models"}
+    return yaml.safe_load(re.sub(r"\$\{(\w+)[^}]*\}", lambda found: given[found[1]], text))["services"]
+
+
+@pytest.fixture(scope="module", params=ASKED)
+def each(request):
+    """The services of each compose file."""
+    return services_of(request.param)
 
 
 @pytest.fixture(scope="module")
 def services():
-    """The services of compose.yaml, with everything given that it asks for."""
-    text = (DEPLOY / "compose.yaml").read_text()
-    asked = set(re.findall(r"\$\{(\w+)", text))
-    assert asked == GIVEN.keys() | SECRETS.keys()
-    assert all(f"#   {name}=" in text for name in asked)  # the comment says what each is
-    return yaml.safe_load(re.sub(r"\$\{(\w+)[^}]*\}", lambda found: (GIVEN | SECRETS)[found[1]], text))["services"]
+    """Those of the one with an engine."""
+    return services_of("compose.yaml")
+
+
+def kubernetes(*names):
+    """The objects of manifests, by kind and name."""
+    found = [one for name in names for one in yaml.safe_load_all((DEPLOY / "kubernetes" / f"{name}.yaml").read_text())]
+    return {(one["kind"], one["metadata"]["name"]): one for one in found}
+
+
+def templates_of(objects):
+    """What pods are made from, by the kind of what makes them."""
+    specs = {kind: one["spec"] for (kind, _), one in objects.items() if "spec" in one}
+    return {kind: spec["template"] for kind, spec in specs.items() if "template" in spec}
 
 
 @pytest.fixture(scope="module")
@@ -61,8 +92,8 @@ def value(lines, start):
     return found
 
 
-def test_replicas_serve_all_addresses_with_a_token_from_the_environment(services, monkeypatch):
-    replicas = {name: service for name, service in services.items() if name.startswith("replica")}
+def test_replicas_serve_all_addresses_with_a_token_from_the_environment(each, monkeypatch):
+    replicas = {name: service for name, service in each.items() if name.startswith("replica")}
     assert len(replicas) == 2
     for replica in replicas.values():
         for name, text in replica["environment"].items():
@@ -71,15 +102,23 @@ def test_replicas_serve_all_addresses_with_a_token_from_the_environment(services
         assert not is_loopback(opt["host"]) and opt["token_file"] is None
         assert [token.secret for token in serve.tokens_of(opt).current] == ["a-secret"]
         assert opt["requests_per_minute"] > 1_000 and opt["texts_per_minute"] > 100_000  # the proxy is one client
-        assert replica["volumes"] == ["/models:/model:ro"] and opt["model_file"] == "/model/M"
+        (mounted,) = (volume.split(":") for volume in replica["volumes"])
+        assert mounted[0] == "/models" and mounted[2] == "ro" and opt["model_file"].startswith(f"{mounted[1]}/")
 
 
-def test_no_secret_is_in_a_file_or_on_a_command_line(services):
-    for service in services.values():
+def test_nothing_of_ours_runs_as_root_or_writes_to_its_image(each):
+    for service in each.values():
+        if service["image"] == "polyagents":
+            assert service["read_only"] and service["tmpfs"] == ["/tmp"] and service["cap_drop"] == ["ALL"]
+
+
+def test_no_secret_is_in_a_file_or_on_a_command_line(each):
+    for service in each.values():
         said = [service.get(part, "") for part in ("command", "entrypoint", "volumes", "build", "healthcheck")]
         assert not any(secret in str(said) for secret in SECRETS.values())
-    for name in ("Dockerfile", "compose.yaml", "haproxy.cfg"):  # and not .env, which may lie beside them
-        assert not re.search(r"(TOKEN|PASSWORD)[:=] *[\w-]{8,}", (DEPLOY / name).read_text()), name
+    for file in DEPLOY.rglob("*.*"):
+        if file.name != ".env":
+            assert not re.search(r"(TOKEN|PASSWORD)[:=] *[\w-]{8,}", file.read_text()), file
 
 
 def test_replicas_search_what_build_index_builds_in_the_engine(services):
@@ -97,7 +136,8 @@ def test_replicas_search_what_build_index_builds_in_the_engine(services):
     assert services["build_index"]["entrypoint"] == ["polyagents", "build_index"]
 
 
-def test_the_proxy_knows_the_replicas_by_their_names_and_ports(services, proxy):
+def test_the_proxy_knows_the_replicas_by_their_names_and_ports(each, proxy):
+    services = each
     for name in ("replica-1", "replica-2"):
         port = options(serve, services[name]["command"])["port"]
         assert value(proxy, f"presetenv {name.replace('-', '_').upper()} ") == f"{name}:{port}"
@@ -137,7 +177,7 @@ def test_a_browser_may_be_sent_to_any_replica(proxy):
 
 def test_the_image_installs_extras_that_there_are(image):
     (extras,) = {found for line in image for found in re.findall(r"'\.\[([\w,-]+)\]'", line)}
-    assert set(extras.split(",")) == {"serve", "milvus", "postgres"}
+    assert set(extras.split(",")) == {"serve", "milvus", "postgres", "onnx", "openvino"}
     assert set(extras.split(",")) <= set(metadata.metadata("polyagents").get_all("Provides-Extra"))
 
 
@@ -149,6 +189,79 @@ def test_the_image_serves_where_its_probe_looks_and_its_user_is_not_root(image):
     (path,) = re.findall(rf"http://127\.0\.0\.1:{port}(/\w+)", value(image, "HEALTHCHECK "))
     with TestClient(create_app(Stand(echo), "a-secret"), f"http://127.0.0.1:{port}") as client:
         assert client.get(path).status_code == 200
+
+
+def test_the_images_are_of_exact_versions_and_hadolint_has_no_complaint(image):
+    bases = {line.split()[1] for line in image if line.startswith("FROM ")}
+    assert all(re.fullmatch(r"python:\d+\.\d+\.\d+-slim-\w+", base) for base in bases)
+    program = Path(sys.executable).with_name("hadolint")
+    checked = subprocess.run([program, DEPLOY / "Dockerfile"], capture_output=True, text=True)
+    assert (checked.returncode, checked.stdout) == (0, "")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_manifests_are_what_kubernetes_takes_and_find_each_other(place):
+    objects = kubernetes(place, "replicas")
+    for one in objects.values():
+        kubernetes_validate.validate(one, "1.33", strict=True)
+    templates = templates_of(objects).values()
+    labels = [template.get("metadata", {}).get("labels") for template in templates]
+    for (kind, _), one in objects.items():
+        selector = one.get("spec", {}).get("selector")
+        if selector:
+            assert selector.get("matchLabels", selector) in labels, kind
+    for pod in (template["spec"] for template in templates):
+        for volume in pod["volumes"]:
+            claim, config = volume.get("persistentVolumeClaim"), volume.get("configMap")
+            assert claim is None or ("PersistentVolumeClaim", claim["claimName"]) in objects
+            assert config is None or ("ConfigMap", config["name"]) in objects
+        for container in pod["containers"]:
+            assert {mount["name"] for mount in container["volumeMounts"]} >= {one["name"] for one in pod["volumes"]}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_our_pods_are_not_root_write_to_tmp_only_and_get_no_variables_of_services(place):
+    ours = templates_of(kubernetes(place, "replicas"))
+    ours.pop("StatefulSet", None)  # PostgreSQL's
+    assert ours.keys() == {"Deployment", "Job"}
+    for kind, template in ours.items():
+        pod = template["spec"]
+        (container,) = pod["containers"]
+        assert pod["enableServiceLinks"] is False and pod["automountServiceAccountToken"] is False
+        assert pod["securityContext"]["runAsNonRoot"] and pod["securityContext"]["runAsUser"] == 10001
+        security = container["securityContext"]
+        assert security["readOnlyRootFilesystem"] and security["capabilities"] == {"drop": ["ALL"]}
+        written = {mount["mountPath"] for mount in container["volumeMounts"] if not mount.get("readOnly")}
+        assert written == ({"/tmp", "/files"} if (kind, place) == ("Job", "folder") else {"/tmp"})
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_the_replicas_of_kubernetes_serve_what_is_mounted_and_their_probes_are_answered(place, tmp_path):
+    objects = kubernetes(place, "replicas")
+    (container,) = objects["Deployment", "polyagents"]["spec"]["template"]["spec"]["containers"]
+    (flag,) = container["args"]
+    config = tmp_path / Path(flag.removeprefix("--config=")).name
+    config.write_text(objects["ConfigMap", "polyagents-serve"]["data"][config.name])
+    opt = options(serve, [f"--config={config}"])
+    mounts = {mount["mountPath"] for mount in container["volumeMounts"]}
+    paths = [opt["model_file"], opt["token_file"], flag.removeprefix("--config="), opt["index_dir"] or "/tmp"]
+    assert all(f"/{path.split('/')[1]}" in mounts for path in paths)
+    assert not is_loopback(opt["host"]) and {"name": "http", "containerPort": opt["port"]} in container["ports"]
+    with TestClient(create_app(Stand(echo), "a-secret"), "http://10.0.0.1:8008") as client:
+        for name in ("startupProbe", "readinessProbe", "livenessProbe"):
+            assert client.get(container[name]["httpGet"]["path"]).status_code == 200
+    if place == "engine":
+        (build,) = objects["Job", "polyagents-build-index"]["spec"]["template"]["spec"]["containers"]
+        built = options(index, [*build["command"][2:], *build["args"]])
+        assert (built["index_url"], built["model_file"]) == (opt["index_url"], opt["model_file"])
+        assert ("Service", url_parts(opt["index_url"]).hostname) in objects
+
+
+def test_both_publish_with_the_same_script():
+    (job,) = templates_of(kubernetes("folder")).values()
+    _, _, script = job["spec"]["containers"][0]["command"]
+    _, _, composed, name = services_of("compose.folder.yaml")["publish"]["entrypoint"]
+    assert composed.replace("$$1", "$VERSION") == script and name == "publish"
 
 
 def test_what_the_image_is_built_from_is_not_left_out():

@@ -1,0 +1,136 @@
+"""The procedure of docs/scale.md, "Rolling changes": two processes over one folder, HAProxy, and clients meanwhile."""
+
+import argparse
+import http.client
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+import time
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+import torch
+import yaml
+from commands import copy_model
+
+from polyagents import Ranker
+from polyagents.benchmarks import replicas
+from polyagents.errors import InputError
+
+ROOT = Path(__file__).parents[2]
+VERSIONS = ("1", "2")
+
+
+@pytest.fixture
+def files(trained, tmp_path):
+    """A folder of two versions, whose models and candidates differ; a candidate names its version."""
+    files = tmp_path / "files"
+    for version in VERSIONS:
+        (files / version).mkdir(parents=True)
+        texts = [f"version {version}, reply {number}" for number in range(300)]
+        (files / version / "replies.txt").write_text("\n".join(texts))
+        copy_model(trained("bi"), files / version / "M")
+    ranker = Ranker.load(files / "2" / "M")
+    with torch.no_grad():
+        for weight in ranker.model.module.parameters():
+            weight.add_(0.1)
+    ranker.save(files / "2" / "M")
+    return files
+
+
+def publish(files, version):
+    """Run the script of the Job in deploy/kubernetes/folder.yaml, on a folder of the test."""
+    (job,) = (one for one in yaml.safe_load_all(FOLDER.read_text()) if one["kind"] == "Job")
+    shell, how, script = job["spec"]["template"]["spec"]["containers"][0]["command"]
+    path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+    script = script.replace("/files/", f"{files}/")
+    subprocess.run([shell, how, script], check=True, env={**os.environ, "VERSION": version, "PATH": path})
+
+
+FOLDER = ROOT / "deploy" / "kubernetes" / "folder.yaml"
+
+
+def ask(connection, token):
+    """Return an answer's status, its model and generation by its headers, and the version that its candidates name."""
+    connection.request("POST", "/rank", b'{"context": "i like red", "top_k": 3}', replicas.headers(token))
+    answer = connection.getresponse()
+    content = json.loads(answer.read())
+    if answer.status != 200:
+        return answer.status, content, None, None
+    (version,) = {match["text"].split(",")[0] for match in content["matches"]}
+    return 200, answer.headers["Polyagents-Fingerprint"], answer.headers["Polyagents-Generation"], version
+
+
+class Clients:
+    """Threads that ask the proxy again and again, each on one connection."""
+
+    def __init__(self, port, token, count=4):
+        self.answers, self.over = [], threading.Event()
+        self.threads = [threading.Thread(target=self.ask_on, args=(port, token)) for _ in range(count)]
+
+    def ask_on(self, port, token):
+        with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
+            while not self.over.is_set():
+                try:
+                    self.answers.append(ask(connection, token))
+                except Exception as error:  # a request without an answer is what the test is about
+                    self.answers.append((type(error).__name__, str(error), None, None))
+                    connection.close()
+
+    def __enter__(self):
+        for thread in self.threads:
+            thread.start()
+        return self
+
+    def __exit__(self, *_):
+        self.over.set()
+        for thread in self.threads:
+            thread.join()
+
+
+@pytest.mark.slow
+def test_new_versions_and_new_processes_lose_no_request_and_mix_no_answer(files, tmp_path):
+    try:
+        program = replicas.haproxy()
+    except InputError as error:
+        pytest.skip(str(error))
+    publish(files, "1")
+    current = files / "current"
+    opt = argparse.Namespace(
+        model_file=str(current / "M"), index_url=None, index_dir=str(current / "replies.index"), work=str(tmp_path)
+    )
+    with (
+        replicas.two_replicas(opt, "replica") as servers,
+        replicas.proxy_for(program, servers, str(tmp_path / "proxy.log")) as proxy,
+        Clients(proxy.port, servers[0].token) as clients,
+    ):
+
+        def version_of(server):
+            with closing(http.client.HTTPConnection("127.0.0.1", server.port, timeout=60)) as connection:
+                return ask(connection, server.token)[3]
+
+        def wait_for(version):
+            deadline = time.monotonic() + 120
+            while {version_of(server) for server in servers} != {f"version {version}"}:
+                assert time.monotonic() < deadline, f"no version {version}"
+                time.sleep(0.1)
+
+        wait_for("1")
+        publish(files, "2")  # candidates and a model
+        wait_for("2")
+        for server in servers:  # a program, or flags
+            server.end(signal.SIGTERM)
+            server.start()
+            server.wait()
+        publish(files, "1")  # back
+        wait_for("1")
+    assert [one for one in clients.answers if one[0] != 200] == []
+    kinds = {one[1:] for one in clients.answers}
+    assert len(kinds) == 2 and {version for _, _, version in kinds} == {"version 1", "version 2"}
+    assert all(a[0] != b[0] and a[1] != b[1] for a, b in itertools.combinations(kinds, 2))
+    assert len(clients.answers) > 100
