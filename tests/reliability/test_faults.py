@@ -3,7 +3,7 @@
 What a user finds then is what was there before, or what was to come, and nothing else; the same command ends as an
 undisturbed one, and leaves no other files. `docs/reliability.md` has the figures:
 
-    FAULTS=1000 python -m pytest tests/reliability -m slow -rP
+    FAULTS=1000 python -m pytest tests/reliability/test_faults.py -m slow -rP
 """
 
 import abc
