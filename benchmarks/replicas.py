@@ -20,6 +20,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -352,16 +353,28 @@ def two_replicas(opt: argparse.Namespace, name: str) -> Iterator[list[Replica]]:
 
 @dataclass(frozen=True)
 class Proxy:
-    """A running HAProxy: the port for clients, and that of its statistics."""
+    """A running HAProxy: its ports for clients, for Prometheus, and for commands."""
 
     port: int
     figures: int
+    commands: int
 
     def retries(self) -> int:
         """Return how many requests it has sent again, to the other replica."""
+        return self.figure(SENT_AGAIN)
+
+    def figure(self, name: str, **labels: str) -> int:
+        """Return the sum of a figure's samples that have these labels."""
         families = text_string_to_metric_families(get(self.figures, "/metrics")[1].decode())
-        samples = [sample for family in families for sample in family.samples]
-        return int(sum(one.value for one in samples if one.name == SENT_AGAIN))
+        samples = [sample for family in families for sample in family.samples if sample.name == name]
+        return int(sum(one.value for one in samples if labels.items() <= one.labels.items()))
+
+    def command(self, line: str) -> str:
+        """Send a command of HAProxy's runtime API; return its answer, which is empty if a server was set."""
+        with socket.create_connection(("127.0.0.1", self.commands), ANSWERING) as connection:
+            connection.sendall(f"{line}\n".encode())
+            with connection.makefile(encoding="utf-8") as answer:
+                return answer.read().strip()
 
 
 @contextlib.contextmanager
@@ -374,8 +387,9 @@ def proxy_for(program: str, replicas: Sequence[Replica], log: str) -> Iterator[P
     Raises:
         InputError: it ends at once.
     """
-    proxy = Proxy(free_port(), free_port())
+    proxy = Proxy(free_port(), free_port(), free_port())
     environment = {
+        "COMMANDS": f"ipv4@127.0.0.1:{proxy.commands}",
         "LISTEN": f"127.0.0.1:{proxy.port}",
         "FIGURES": f"127.0.0.1:{proxy.figures}",
         "REQUESTS_PER_MINUTE": UNLIMITED,

@@ -192,11 +192,16 @@ def test_the_image_serves_where_its_probe_looks_and_its_user_is_not_root(image):
 
 
 def test_the_images_are_of_exact_versions_and_hadolint_has_no_complaint(image):
-    bases = {line.split()[1] for line in image if line.startswith("FROM ")}
-    assert all(re.fullmatch(r"python:\d+\.\d+\.\d+-slim-\w+", base) for base in bases)
+    assert {line.split()[1] for line in image if line.startswith("FROM ")} == {"${PYTHON}"}
+    assert re.fullmatch(r"python:\d+\.\d+\.\d+-slim-\w+@sha256:[0-9a-f]{64}", value(image, "ARG PYTHON="))
     program = Path(sys.executable).with_name("hadolint")
     checked = subprocess.run([program, DEPLOY / "Dockerfile"], capture_output=True, text=True)
     assert (checked.returncode, checked.stdout) == (0, "")
+
+
+def test_the_images_of_others_are_of_exact_versions(each):
+    images = {service["image"] for service in each.values()} - {"polyagents"}
+    assert all(re.search(r":\d+\.\d+\.\d+", image) for image in images)
 
 
 @pytest.mark.parametrize("place", PLACES)
@@ -255,6 +260,24 @@ def test_the_replicas_of_kubernetes_serve_what_is_mounted_and_their_probes_are_a
         built = options(index, [*build["command"][2:], *build["args"]])
         assert (built["index_url"], built["model_file"]) == (opt["index_url"], opt["model_file"])
         assert ("Service", url_parts(opt["index_url"]).hostname) in objects
+
+
+def test_prometheus_finds_the_replicas_of_kubernetes():
+    (job,) = yaml.safe_load((DEPLOY / "prometheus.yaml").read_text())["scrape_configs"]
+    (found,) = job["dns_sd_configs"]
+    (name,) = found["names"]
+    objects = kubernetes("replicas")
+    service = objects["Service", name]["spec"]
+    labels = objects["Deployment", "polyagents"]["spec"]["template"]["metadata"]["labels"]
+    assert service["clusterIP"] == "None" and service["selector"] == labels
+    assert found["port"] == service["ports"][0]["port"] == serve.parser().get_default("port")
+    assert f'up{{job="{job["job_name"]}"}}' in (DEPLOY / "alerts.yaml").read_text()
+    program = shutil.which("promtool")
+    if program is None:
+        pytest.skip("there is no promtool here; Debian's package prometheus has it")
+    command = [program, "check", "config", "--syntax-only", DEPLOY / "prometheus.yaml"]
+    checked = subprocess.run(command, capture_output=True, text=True)
+    assert checked.returncode == 0, checked.stdout + checked.stderr
 
 
 def test_both_publish_with_the_same_script():

@@ -24,6 +24,8 @@ from polyagents.errors import InputError
 
 ROOT = Path(__file__).parents[2]
 VERSIONS = ("1", "2")
+SMALL = {"context": "i like red", "top_k": 3}
+LARGE = {**SMALL, "candidates": [f"{number} {'long ' * 390}" for number in range(100)]}  # HAProxy can't send it again
 
 
 @pytest.fixture
@@ -55,29 +57,40 @@ def publish(files, version):
 FOLDER = ROOT / "deploy" / "kubernetes" / "folder.yaml"
 
 
-def ask(connection, token):
+def ask(connection, token, body=SMALL):
     """Return an answer's status, its model and generation by its headers, and the version that its candidates name."""
-    connection.request("POST", "/rank", b'{"context": "i like red", "top_k": 3}', replicas.headers(token))
+    connection.request("POST", "/rank", json.dumps(body), replicas.headers(token))
     answer = connection.getresponse()
     content = json.loads(answer.read())
     if answer.status != 200:
         return answer.status, content, None, None
+    if "candidates" in body:
+        return 200, answer.headers["Polyagents-Fingerprint"], answer.headers["Polyagents-Generation"], None
     (version,) = {match["text"].split(",")[0] for match in content["matches"]}
     return 200, answer.headers["Polyagents-Fingerprint"], answer.headers["Polyagents-Generation"], version
 
 
+def wait(is_so):
+    """Wait until something is so."""
+    deadline = time.monotonic() + 120
+    while not is_so():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
 class Clients:
-    """Threads that ask the proxy again and again, each on one connection."""
+    """Threads that ask the proxy again and again, each on one connection; one of them sends large requests."""
 
     def __init__(self, port, token, count=4):
         self.answers, self.over = [], threading.Event()
-        self.threads = [threading.Thread(target=self.ask_on, args=(port, token)) for _ in range(count)]
+        asked = ((port, token, body) for body in [LARGE] + [SMALL] * count)
+        self.threads = [threading.Thread(target=self.ask_on, args=one) for one in asked]
 
-    def ask_on(self, port, token):
+    def ask_on(self, port, token, body):
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
             while not self.over.is_set():
                 try:
-                    self.answers.append(ask(connection, token))
+                    self.answers.append(ask(connection, token, body))
                 except Exception as error:  # a request without an answer is what the test is about
                     self.answers.append((type(error).__name__, str(error), None, None))
                     connection.close()
@@ -115,22 +128,26 @@ def test_new_versions_and_new_processes_lose_no_request_and_mix_no_answer(files,
                 return ask(connection, server.token)[3]
 
         def wait_for(version):
-            deadline = time.monotonic() + 120
-            while {version_of(server) for server in servers} != {f"version {version}"}:
-                assert time.monotonic() < deadline, f"no version {version}"
-                time.sleep(0.1)
+            wait(lambda: {version_of(server) for server in servers} == {f"version {version}"})
 
         wait_for("1")
         publish(files, "2")  # candidates and a model
         wait_for("2")
-        for server in servers:  # a program, or flags
+        before = proxy.retries()
+        for name, server in zip(("replica-1", "replica-2"), servers, strict=True):  # a program, or flags
+            assert not proxy.command(f"set server replicas/{name} state drain")
+            wait(lambda name=name: proxy.figure("haproxy_server_current_sessions", server=name) == 0)
             server.end(signal.SIGTERM)
             server.start()
             server.wait()
+            assert not proxy.command(f"set server replicas/{name} state ready")
+            wait(lambda name=name: proxy.figure("haproxy_server_status", server=name, state="UP"))
+        assert proxy.retries() == before  # nobody was at a replica that ended
         publish(files, "1")  # back
         wait_for("1")
     assert [one for one in clients.answers if one[0] != 200] == []
-    kinds = {one[1:] for one in clients.answers}
+    kinds = {one[1:] for one in clients.answers if one[3]}
+    assert {one[1:3] for one in clients.answers} == {one[:2] for one in kinds}
     assert len(kinds) == 2 and {version for _, _, version in kinds} == {"version 1", "version 2"}
     assert all(a[0] != b[0] and a[1] != b[1] for a, b in itertools.combinations(kinds, 2))
     assert len(clients.answers) > 100
