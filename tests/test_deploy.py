@@ -186,6 +186,7 @@ def test_the_image_serves_where_its_probe_looks_and_its_user_is_not_root(image):
     port = serve.parser().get_default("port")
     assert value(image, "EXPOSE ") == str(port)
     assert value(image, "USER ").split(":")[0] not in ("0", "root")
+    assert "HOME=/tmp" in [line for line in image if line.startswith("ENV ")][-1].split()  # OpenVINO needs one
     (path,) = re.findall(rf"http://127\.0\.0\.1:{port}(/\w+)", value(image, "HEALTHCHECK "))
     with TestClient(create_app(Stand(echo), "a-secret"), f"http://127.0.0.1:{port}") as client:
         assert client.get(path).status_code == 200
