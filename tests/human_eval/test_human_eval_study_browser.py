@@ -64,6 +64,7 @@ def test_the_path_of_a_participant(chromium, shop, window):
         expect(page.get_by_text("3 of 4", exact=True)).to_be_visible()
         page.goto(address)  # again from the platform's page
         for place in (3, 4):
+            expect(page.get_by_text(f"{place} of 4", exact=True)).to_be_visible()
             assert CODE not in page.content()
             judge(page, store, place)
         expect(page.locator("#code")).to_have_text(CODE)

@@ -1,6 +1,9 @@
-"""A server over an index that changes all the time: thousands of changes, reloads and requests, and processes killed.
+"""A long life in minutes: an index that changes all the time, two servers of it, and processes that are killed.
 
-LONG_RUN=1 python -m pytest tests/reliability/test_long_run.py -m slow -rP
+One server lives from the first request to the last; the other one is killed now and then. Every answer names the
+generation of the index that it is from, so each is compared with what a plain dict held then.
+
+    LONG_RUN=1 python -m pytest tests/reliability/test_long_run.py -m slow -rP
 """
 
 import contextlib
@@ -8,152 +11,246 @@ import http.client
 import json
 import os
 import random
-import signal
 import subprocess
 import sys
 import threading
 import time
 from pathlib import Path
 
+import forks
 import pytest
 from commands import copy_model
 
 from polyagents.benchmarks.ports import free_port
-from polyagents.commands import index as index_command
+from polyagents.index.manifest import Manifest
 from polyagents.index.store import CandidateStore
 
 SHARE = float(os.environ.get("LONG_RUN", "1"))  # of the whole run
 CHANGES, RELOADS, KILLS, REQUESTS = (max(int(count * SHARE), 2) for count in (10_000, 200, 20, 100_000))
-CANDIDATES = 96  # an answer may have 100
-CLIENTS = 3
-TOKEN = "a-token-of-the-test"
+EARLY = REQUESTS // 5  # after these requests the memory must not grow by more than 5 %
+GROUPS, OF_GROUP, TOP_K = 100, 10, 100  # an answer may have all candidates of a group
+CLIENTS = 2  # of the server that lives; the other one has one
+PAUSE = 0.05  # seconds of that one after each answer: the first one matters
+IDLE = 2.0  # seconds after which a connection is opened anew: a server closes one that nobody uses for 5
+STEPS = 16  # a change of a folder has about as many
+
+# Runs a command that is killed just before its n-th change of a name in the folder, or opening of a file to write.
+KILLED = (
+    """
+import os, signal, sys
+left, folder = int(sys.argv.pop(1)), sys.argv[-1]
+def hook(event, given):
+    global left
+    writes = event == "open" and isinstance(given[2], int) and given[2] & (os.O_WRONLY | os.O_RDWR)
+    if (writes or event in ("os.rename", "os.remove", "os.mkdir", "os.rmdir")) and str(given[0]).startswith(folder):
+        left -= 1
+        if not left:
+            os.kill(os.getpid(), signal.SIGKILL)
+sys.addaudithook(hook)
+"""
+    + forks.COMMAND
+)
 
 
 class Truth:
-    """What the folder holds after each change, texts by id, and which of these states the server has confirmed."""
+    """What the index holds in each generation: by group, text by id. The group "" has all."""
 
-    def __init__(self, first):
-        self.states, self.confirmed = [first], 0
+    def __init__(self):
+        self.now, self.generation, self.states = {}, 0, {}
 
-    def holds(self, match, since):
-        """Whether a candidate of an answer, with its text, is one of the states from `since` on."""
-        return any(state.get(match["id"]) == match["text"] for state in self.states[since:])
+    def note(self, generation, now):
+        """The folder's manifest was written; what it holds is this, (group, text) by id."""
+        state = {str(group): {} for group in range(GROUPS)} | {"": {}}
+        for one, (group, text) in now.items():
+            state[group][one] = state[""][one] = text
+        self.now, self.generation, self.states[generation] = now, generation, state
+
+    def of(self, generation, group):
+        """What a generation holds, which may have been written this moment and not be noted yet."""
+        deadline = time.monotonic() + 60
+        while generation not in self.states and time.monotonic() < deadline:
+            time.sleep(0.01)
+        return self.states[generation][group]
 
 
 class Folder:
-    """The index of a model, changed by commands in this process, and by others that are killed."""
+    """The index, changed by the command, which may be killed; `truth` has each of its generations."""
 
     def __init__(self, folder, model, draw):
-        self.folder, self.model, self.draw, self.index = folder, str(model), draw, folder / "index"
-        self.next = 0
-        self.first = {self.new_id(): f"text {number}" for number in range(CANDIDATES)}
-        self.do("build", self.first)
+        self.folder, self.model, self.draw, self.index = folder, model, draw, folder / "index"
+        self.truth, self.next, self.killed = Truth(), 0, 0
+        self.change("build", {self.new_id(): self.candidate(number) for number in range(GROUPS * OF_GROUP)})
 
     def new_id(self):
+        """An id that nobody has had."""
         self.next += 1
         return f"id {self.next}"
 
-    def arguments(self, what, content):
-        path = self.folder / f"{what}.{'txt' if what == 'remove' else 'jsonl'}"
-        lines = content if what == "remove" else [json.dumps({"id": one, "text": content[one]}) for one in content]
-        path.write_text("\n".join(lines) + "\n")
-        model = [] if what == "remove" else ["--model-file", self.model]
-        return [what, *model, "--candidates-file", str(path), "--index-dir", str(self.index)]
+    def candidate(self, group):
+        """Group and text of a candidate; the text is another one each time."""
+        return str(group % GROUPS), f"text {self.draw.random()}"
 
-    def do(self, what, content):
-        with contextlib.redirect_stdout(None):
-            index_command.run(vars(index_command.parser().parse_args(self.arguments(what, content))))
+    def change(self, what, content, is_killed=False):
+        """Build with, add, or remove candidates; after a kill, again."""
+        file, own = self.folder / "candidates.jsonl", [] if what == "remove" else ["--model-file", self.model]
+        own += ["--fields", "group"] if what == "build" else []
+        flags = [*own, "--candidates-file", file, "--index-dir", self.index]
+        rows = [{"id": one, "group": group, "text": text} for one, (group, text) in content.items()]
+        file.write_text("\n".join(map(json.dumps, rows)))
+        kept = {one: candidate for one, candidate in self.truth.now.items() if one not in content}
+        after = kept if what == "remove" else kept | content
+        if is_killed:
+            ended = forks.run(KILLED, self.draw.randint(1, STEPS), "index", what, *flags)
+            assert ended.returncode in (0, -9), ended.stderr
+            self.killed += ended.returncode == -9
+            self.note(after)
+            if ended.returncode == 0:
+                return
+        ended = forks.run(forks.COMMAND, "index", what, *flags)
+        assert ended.returncode == 0, ended.stderr
+        self.note(after)
+        assert self.truth.now == after
 
-    def do_killed(self, what, content, after):
-        """Do it in a process that is killed, and then to the end."""
-        arguments = self.arguments(what, content)
-        process = subprocess.Popen([sys.executable, "-m", "polyagents", "index", *arguments], stdout=subprocess.DEVNULL)
-        time.sleep(after)
-        process.kill()
-        process.wait()
-        self.do(what, content)
+    def note(self, after):
+        """Note what the folder holds, if its manifest was written."""
+        manifest = Manifest.read(str(self.index))
+        assert manifest is not None and manifest.generation - self.truth.generation in (0, 1)
+        if manifest.generation > self.truth.generation:
+            self.truth.note(manifest.generation, after)
 
-    def changes(self, state, count):
-        """Draw ids to remove, and candidates to replace or add; return both, and what the folder is to hold then."""
-        gone = self.draw.sample(sorted(state), count // 3)
-        kept = {one: text for one, text in state.items() if one not in gone}
-        changed = {one: f"text {self.draw.random()}" for one in self.draw.sample(sorted(kept), count // 3)}
-        changed |= {self.new_id(): f"text {self.draw.random()}" for _ in range(count // 3)}
-        return gone, changed, kept | changed
+    def batch(self, count, is_killed):
+        """Remove, add and replace candidates, a third each, by two commands; one of them may be killed."""
+        third, now = count // 3, sorted(self.truth.now)
+        drawn = self.draw.sample(now, count - third)
+        gone, replaced = drawn[:third], drawn[third:]
+        names = [*replaced, *(self.new_id() for _ in gone)]
+        first = self.draw.random() < 0.5
+        self.change("remove", {one: self.truth.now[one] for one in gone}, is_killed and first)
+        added = {one: self.candidate(self.draw.randrange(GROUPS)) for one in names}
+        self.change("add", added, is_killed and not first)
 
 
 class Server:
-    """`polyagents serve` over the folder, which can be killed and started again."""
+    """`polyagents serve` of the folder, which may be killed and started again.
 
-    def __init__(self, folder):
-        self.port, self.log = free_port(), folder.folder / "server.log"
-        self.command = [sys.executable, "-m", "polyagents", "serve", "-mf", folder.model, "--index-dir", folder.index]
-        self.command += ["--port", self.port, "--requests-per-minute", 10**9, "--texts-per-minute", 10**9]
-        self.command += ["--log-level", "warning"]
+    Attributes:
+        is_away: it was killed, or has not been seen to answer yet.
+        floor: the generation that it must have reached: its last reload was reported done, or it began later.
+    """
+
+    def __init__(self, folder, name):
+        self.folder, self.port, self.log, self.floor = folder, free_port(), folder.folder / f"{name}.log", 0
+        self.is_away = True
+        self.start()
 
     def start(self):
-        environment = {**os.environ, "POLYAGENTS_TOKEN": TOKEN, "OMP_NUM_THREADS": "1"}
+        """Start, without waiting for it."""
+        command = [sys.executable, "-m", "polyagents", "serve", "-mf", self.folder.model, "--index-dir",
+                   self.folder.index, "--port", self.port, "--requests-per-minute", 10**9, "--texts-per-minute", 10**9,
+                   "--log-level", "warning"]  # fmt: skip
+        environment = os.environ | {"POLYAGENTS_TOKEN": "operator", "OMP_NUM_THREADS": "1"}
+        self.floor = self.folder.truth.generation
         with self.log.open("ab") as log:
-            self.process = subprocess.Popen([*map(str, self.command)], stdout=log, stderr=log, env=environment)
-        while True:
+            self.process = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, env=environment)
+
+    def is_ready(self):
+        """Whether it answers, after a start."""
+        if self.is_away:
             assert self.process.poll() is None, self.log.read_text()
-            with contextlib.suppress(OSError):
-                return self.ask("GET", "/readyz")
-            time.sleep(0.1)
+            with contextlib.suppress(OSError), contextlib.closing(self.connection()) as connection:
+                self.is_away = sent(connection, "GET", "/readyz")[0] != 200
+        return not self.is_away
 
     def kill(self):
-        self.process.send_signal(signal.SIGKILL)
+        """Kill it."""
+        self.is_away = True
+        self.process.kill()
         self.process.wait()
 
-    def ask(self, method, path, **body):
-        with contextlib.closing(http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)) as connection:
-            return sent(connection, method, path, body)
+    def connection(self):
+        """A connection, which is kept alive."""
+        return http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
+
+    def reload(self):
+        """Reload; all that the folder holds now must be served then."""
+        generation = self.folder.truth.generation
+        with contextlib.closing(self.connection()) as connection:
+            status, answer, _ = sent(connection, "POST", "/admin/reload", {})
+        assert status == 200, (answer, self.log.read_text())
+        assert generation_of(answer["generation"]) == generation
+        self.floor = generation
 
     def memory(self):
-        """Return its own memory in MB, without mapped files."""
+        """Its memory in MB: its own, without mapped files; and all of it."""
         status = Path(f"/proc/{self.process.pid}/status").read_text()
-        return int(status.split("RssAnon:")[1].split()[0]) / 1e3
+        return tuple(int(status.split(f"{name}:")[1].split()[0]) / 1e3 for name in ("RssAnon", "VmRSS"))
 
 
-def sent(connection, method, path, body):
-    """Return status and content of an answer."""
-    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/json"}
-    connection.request(method, path, json.dumps(body) if method == "POST" else None, headers)
+def sent(connection, method, path, body=None):
+    """Status, content and headers of an answer."""
+    headers = {"Authorization": "Bearer operator", "Content-Type": "application/json"}
+    connection.request(method, path, None if body is None else json.dumps(body), headers)
     answer = connection.getresponse()
-    return answer.status, json.loads(answer.read())
+    return answer.status, json.loads(answer.read()), answer.headers
+
+
+def generation_of(name):
+    """The number in the name of a generation."""
+    return int(name.partition("-")[0])
 
 
 class Clients:
-    """Threads that rank again and again, and check every answer; a killed server is asked again."""
+    """Threads that rank again and again on connections that are kept, and check every answer.
 
-    def __init__(self, server, truth):
-        self.server, self.truth, self.wrong, self.over = server, truth, [], threading.Event()
-        self.counts, self.down = [0] * CLIENTS, threading.Event()
-        self.threads = [threading.Thread(target=self.work, args=(number,)) for number in range(CLIENTS)]
+    Attributes:
+        wrong: what was wrong; all threads end then.
+        broken: how many requests a killed server has not answered.
+    """
 
-    @property
-    def count(self):
-        return sum(self.counts)
+    def __init__(self, servers):
+        self.wrong, self.broken, self.over = [], 0, threading.Event()
+        asked = [servers[0]] * CLIENTS + [servers[1]]
+        self.counts = [0] * len(asked)
+        self.threads = [threading.Thread(target=self.work, args=one) for one in enumerate(asked)]
 
-    def work(self, number):
-        draw = random.Random(number)
-        connection = http.client.HTTPConnection("127.0.0.1", self.server.port, timeout=60)
+    def work(self, number, server):
+        """Ask until the end."""
+        draw, connection, life, used = random.Random(number), server.connection(), server.process, time.monotonic()
         while not self.over.is_set() and not self.wrong:
-            since = self.truth.confirmed
-            context = " ".join(f"word{draw.randrange(99)}" for _ in range(draw.randrange(1, 30)))
+            if server.is_away:
+                time.sleep(0.2)
+                continue
+            if server.process is not life or time.monotonic() - used > IDLE:
+                connection.close()
+            life, used = server.process, time.monotonic()
             try:
-                status, answer = sent(connection, "POST", "/rank", {"context": context, "top_k": 5})
+                self.ask(draw, connection, server)
+                self.counts[number] += 1
+                self.over.wait(0 if number < CLIENTS else PAUSE)
             except (OSError, http.client.HTTPException) as error:
                 connection.close()
-                if not self.down.is_set():
-                    self.wrong.append(repr(error))
-                time.sleep(0.05)
-                continue
-            # Not older than what the server had confirmed before the request; it may be newer.
-            if status != 200 or not all(self.truth.holds(match, since) for match in answer["matches"]):
-                self.wrong.append((status, answer, since))
-            self.counts[number] += 1
+                self.broken += 1
+                if server.process is life and not server.is_away:
+                    self.wrong.append((repr(error), server.log.name, time.monotonic() - used))
+            except Exception as error:
+                self.wrong.append(repr(error))
         connection.close()
+
+    def ask(self, draw, connection, server):
+        """Ask once, mostly for all of a group, and compare."""
+        group = draw.choice(["", *map(str, range(GROUPS))])
+        context = " ".join(f"word{draw.randrange(10**6)}" for _ in range(draw.randrange(1, 30)))
+        body = {"context": context, "top_k": TOP_K} | ({"filter": {"group": group}} if group else {})
+        floor = server.floor
+        status, answer, headers = sent(connection, "POST", "/rank", body)
+        if status != 200:
+            self.wrong.append((status, answer))
+            return
+        generation = generation_of(headers["Polyagents-Generation"])
+        found = {match["id"]: match["text"] for match in answer["matches"]}
+        held = server.folder.truth.of(generation, group)
+        if generation < floor or len(found) != min(TOP_K, len(held)) or not found.items() <= held.items():
+            self.wrong.append((generation, floor, found, held))
 
     def __enter__(self):
         for thread in self.threads:
@@ -165,47 +262,55 @@ class Clients:
         for thread in self.threads:
             thread.join()
 
+    @property
+    def count(self):
+        """Requests that the server that lives has answered."""
+        return sum(self.counts[:CLIENTS])
+
+
+def held(index):
+    """All that a folder holds: text by id."""
+    store = CandidateStore.open(str(index), None)
+    places = sorted({*range(store.slots)} - {*store.deleted.tolist()})
+    return dict(zip(store.ids_of(places), store.texts_of(places), strict=True))
+
 
 @pytest.mark.slow
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
-def test_changes_reloads_kills_and_requests_without_end(trained, tmp_path):
-    folder = Folder(tmp_path, copy_model(trained("bi"), tmp_path / "bi"), random.Random(0))
-    truth, server, begin = Truth(folder.first), Server(folder), time.monotonic()
-    server.start()
-    early = RELOADS // 5  # servers are killed until then, and their memory is compared from then on
-    servers_killed = {*range(1, early, max(2 * early // KILLS, 1))}
-    writers_killed = {*range(0, RELOADS, max(2 * RELOADS // KILLS, 1))}
-    memory = []
-    with Clients(server, truth) as clients:
-        for number in range(RELOADS):
-            gone, changed, state = folder.changes(truth.states[-1], CHANGES // RELOADS)
-            truth.states.append(state)  # before it is written: the server looks at the folder by itself, too
-            folder.do("remove", gone)
-            if number in writers_killed:
-                folder.do_killed("add", changed, folder.draw.uniform(1, 6))
-            else:
-                folder.do("add", changed)
-            if number in servers_killed:
-                clients.down.set()
-                server.kill()
-                server.start()
-                clients.down.clear()
-            status, reloaded = server.ask("POST", "/admin/reload")
-            assert status == 200, reloaded
-            truth.confirmed += 1
-            status, answer = server.ask("POST", "/rank", context="all", top_k=CANDIDATES)
-            assert {match["id"]: match["text"] for match in answer["matches"]} == state
-            while clients.count < REQUESTS * (number + 1) // RELOADS and not clients.wrong:
-                time.sleep(0.01)
-            assert clients.wrong == []
-            if number >= early:
-                memory.append(server.memory())
-        clients.down.set()
-        server.kill()
-    store = CandidateStore.open(str(folder.index), None)
-    assert len(store) == CANDIDATES == len(truth.states[-1])
-    curve = ", ".join(f"{one:.1f}" for one in memory[:: max(len(memory) // 10, 1)])
-    print(f"{clients.count:,} requests and {RELOADS} reloads in {time.monotonic() - begin:.0f} s")
-    print(f"killed: {len(servers_killed)} servers, {len(writers_killed)} writers")
-    print(f"memory in MB, from the first fifth on: {curve}, {memory[-1]:.1f}")
-    assert memory[-1] <= 1.05 * memory[0]
+def test_changes_reloads_kills_and_requests(trained, tmp_path):
+    draw, begin = random.Random(0), time.monotonic()
+    folder = Folder(tmp_path, copy_model(trained("bi"), tmp_path / "bi"), draw)
+    servers, kills, memory = [Server(folder, name) for name in ("lives", "dies")], 0, []
+    lives, dies = servers
+    try:
+        for server in servers:
+            while not server.is_ready():
+                time.sleep(0.1)
+        with Clients(servers) as clients:
+            for number in range(1, RELOADS + 1):
+                folder.batch(CHANGES // RELOADS, is_killed=folder.killed < KILLS / 2 * number / RELOADS)
+                if dies.is_ready() and kills < KILLS / 2 * number / RELOADS:
+                    dies.kill()
+                    dies.start()
+                    kills += 1
+                for server in servers:
+                    if server.is_ready():
+                        server.reload()
+                while clients.count < REQUESTS * number / RELOADS and not clients.wrong:
+                    time.sleep(0.01)
+                assert not clients.wrong
+                memory.append((clients.count, *lives.memory()))
+                if number % max(RELOADS // 20, 1) == 0:
+                    seen = "after {:,} requests {:.1f} MB of its own, {:.1f} in all".format(*memory[-1])
+                    print(f"{time.monotonic() - begin:.0f} s, {number} reloads: {seen}", flush=True)
+        assert not clients.wrong
+    finally:
+        for server in servers:
+            server.kill()
+    print(f"killed: {folder.killed} writers, {kills} servers; generations: {folder.truth.generation}")
+    print(f"answers of the server that dies: {clients.counts[-1]:,}; unanswered by it: {clients.broken}")
+    assert held(folder.index) == folder.truth.states[folder.truth.generation][""]
+    assert not [one for one in os.listdir(folder.index) if one.endswith(".tmp")]
+    assert "Traceback" not in lives.log.read_text() + dies.log.read_text()
+    early = next(sample for sample in memory if sample[0] >= EARLY)
+    assert memory[-1][1] <= 1.05 * early[1]
