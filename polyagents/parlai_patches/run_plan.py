@@ -5,7 +5,7 @@ The decisions are those of training_loop/budget.py, once the number of examples 
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from parlai.scripts import train_model
@@ -175,7 +175,7 @@ def with_grace(validate: Any) -> Any:
         before, impatience = self.best_valid, self.impatience
         lowered = before
         if before is not None and self.agent.opt["lr_scheduler"] in ENDING and self.valid_reports:
-            least = self.valid_optim * least_to_keep(self, self.valid_reports, self.valid_optim * before)
+            least = self.valid_optim * least_to_keep(self, self.valid_optim * before)
             lowered = self.best_valid = math.nextafter(least, -self.valid_optim * math.inf)
         scheduler = getattr(self.agent, "scheduler", None)
         in_grace = self._total_epochs < 1 or (scheduler is not None and scheduler._is_lr_warming_up())
@@ -236,18 +236,17 @@ def kept_report(loop: TrainLoop) -> Mapping[str, Any] | None:
     """Return the report of the validation whose model M is; None without one that has the metric."""
     name, falls = loop.opt["validation_metric"], loop.opt.get("lr_scheduler") in ENDING
     best, kept = -math.inf, None
-    for place, report in enumerate(loop.valid_reports):
+    for report in loop.valid_reports:
         if name in report:
             value = loop.valid_optim * float(report[name])
-            reports = loop.valid_reports[:place]
-            if value > best or (falls and value >= least_to_keep(loop, reports, best)):
+            if value > best or (falls and value >= least_to_keep(loop, best)):
                 kept = report
             best = max(best, value)
     return kept
 
 
-def least_to_keep(loop: TrainLoop, reports: Sequence[Mapping[str, Any]], best: float) -> float:
-    """Return `least_kept` after some validations; of all values, larger ones are better."""
-    first, name, sign = reports[0], loop.opt["validation_metric"], loop.valid_optim
-    start = sign * float(first[name]) if first.get("train_steps") == 0 and name in first else None
-    return least_kept(best, start, float(reports[-1].get("exs") or math.inf))
+def least_to_keep(loop: TrainLoop, best: float) -> float:
+    """Return `least_kept` for the validations of a run; of all values, larger ones are better."""
+    first, name = loop.valid_reports[0], loop.opt["validation_metric"]
+    start = loop.valid_optim * float(first[name]) if first.get("train_steps") == 0 and name in first else None
+    return least_kept(best, start, float(loop.valid_reports[-1].get("exs") or math.inf))
