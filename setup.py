@@ -184,7 +184,6 @@ DEV = [
     "ipykernel>=7.4",  # ... in this
     "playwright>=1.65",  # drives the system's Chromium in the tests marked `browser`
     "sentence-transformers>=6.2",  # a peer in benchmarks/, and what opens the folders that we export
-    "fastapi>=0.165",  # serves the latter in the load test
     "accelerate>=1.15",  # transformers' Trainer, another one, needs it
     "bm25s>=0.3.16",  # one more, for article search
 ]

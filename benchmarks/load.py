@@ -1,6 +1,6 @@
 r"""Requests that do not wait for each other: `polyagents serve`, and sentence-transformers behind FastAPI, in one run.
 
-    python -m polyagents.benchmarks.load --backbone MINILM --candidates-file replies.txt --contexts-file contexts.txt \\
+    python -m polyagents.benchmarks.load --backbone MINILM --candidates-file replies.txt --contexts-file contexts.txt \
         --work DIR
 
 Both rank the same candidates with the same encoder, as a bi-encoder. Each server's capacity is measured with clients
@@ -13,7 +13,6 @@ import asyncio
 import os
 import random
 import secrets
-import signal
 import subprocess
 import sys
 import time
@@ -24,14 +23,13 @@ from typing import Any
 import numpy as np
 
 from polyagents.arguments import CommandParser, positive_int
-from polyagents.benchmarks.ports import answers, free_port
-from polyagents.benchmarks.replicas import UNLIMITED, requests_of
+from polyagents.benchmarks.ports import free_port
+from polyagents.benchmarks.replicas import NO_LIMITS, requests_of, started
 from polyagents.benchmarks.report import publish
-from polyagents.errors import InputError
 
 SHARES = (0.5, 0.8, 1.2)  # of the capacity
 CLIENTS = 32  # that measure it, each with one request at a time
-LOADING, ANSWERING = 600.0, 120.0  # seconds
+ANSWERING = 120.0  # seconds that a request may take before it counts as lost
 
 
 def main() -> None:
@@ -76,8 +74,7 @@ def ours(opt: argparse.Namespace) -> Server:
     subprocess.run([*program, "init_model", "--backbone", opt.backbone, "-mf", model], check=True)
     files = ["-mf", model, "--index-dir", index]
     subprocess.run([*program, "index", "build", *files, "--candidates-file", opt.candidates_file], check=True)
-    limits = ["--requests-per-minute", UNLIMITED, "--texts-per-minute", UNLIMITED, "--log-level", "warning"]
-    command = [*program, "serve", *files, "--port", str(port), *limits]
+    command = [*program, "serve", *files, "--port", str(port), *NO_LIMITS, "--log-level", "warning"]
     environment = {"POLYAGENTS_TOKEN": secrets.token_hex(16)}
     return Server("polyagents serve", command, port, environment, os.path.join(opt.work, "ours.log"))
 
@@ -93,24 +90,13 @@ def fastapi(opt: argparse.Namespace) -> Server:
 
 def measured(server: Server, bodies: Sequence[bytes], seconds: int) -> list[dict[str, Any]]:
     """Start a server, and measure its capacity and each rate; return a row for each."""
-    with open(server.log, "wb") as log:
-        environment = {**os.environ, **server.environment}
-        process = subprocess.Popen(server.command, stdout=log, stderr=log, env=environment)
-    try:
-        deadline = time.monotonic() + LOADING
-        while not answers(server.port):
-            if process.poll() is not None or time.monotonic() > deadline:
-                raise InputError(f"{server.name} does not start; {server.log} says why.")
-            time.sleep(0.2)
+    rows: list[dict[str, Any]] = []
+    with started(server.name, server.command, server.port, server.log, server.environment):
         capacity = asyncio.run(closed(server, bodies, seconds / 2))
-        rows: list[dict[str, Any]] = []
         for share in SHARES:
             load = asyncio.run(opened(server, bodies, arrivals(share * capacity, seconds, len(rows))))
             rows.append({"server": server.name, "capacity/s": round(capacity, 1), "of it": share} | figures(load))
-        return rows
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait()
+    return rows
 
 
 @dataclass(frozen=True)
@@ -132,19 +118,19 @@ def arrivals(rate: float, seconds: float, seed: int) -> list[float]:
 
 async def closed(server: Server, bodies: Sequence[bytes], seconds: float) -> float:
     """Return how many requests a second are answered if CLIENTS always wait for one."""
-    end, answered = time.perf_counter() + seconds, 0
+    await asked(server, bodies[0], time.perf_counter())  # the first call loads what is loaded late
+    begin = time.perf_counter()
 
-    async def client(number: int) -> None:
-        nonlocal answered
-        while time.perf_counter() < end:
+    async def client(number: int) -> int:
+        answered = 0
+        while time.perf_counter() < begin + seconds:
             found = await asked(server, bodies[number % len(bodies)], time.perf_counter())
             answered += found.status == 200
             number += CLIENTS
+        return answered
 
-    await asked(server, bodies[0], time.perf_counter())  # the first call loads what is loaded late
-    end = time.perf_counter() + seconds
-    await asyncio.gather(*map(client, range(CLIENTS)))
-    return answered / (time.perf_counter() - end + seconds)
+    answered = sum(await asyncio.gather(*map(client, range(CLIENTS))))
+    return answered / (time.perf_counter() - begin)
 
 
 async def opened(server: Server, bodies: Sequence[bytes], times: Sequence[float]) -> list[Answer]:

@@ -20,7 +20,6 @@ import os
 import shutil
 import signal
 import statistics
-import threading
 import time
 from collections.abc import Iterator
 from multiprocessing.connection import Connection
@@ -30,6 +29,7 @@ import torch
 
 from polyagents import Ranker
 from polyagents.arguments import CommandParser, positive_int
+from polyagents.benchmarks.clients import Clients
 from polyagents.benchmarks.report import publish
 from polyagents.benchmarks.serving import UNLIMITED
 from polyagents.console import say
@@ -153,12 +153,12 @@ def serve(model_file: str, index_dir: str, ready: Connection) -> None:
 @contextlib.contextmanager
 def asking(url: str, bodies: list[bytes], clients: int) -> Iterator[list[Span]]:
     """Ask until the end of the `with`; the list has the begin and end of each request."""
-    ended, spans = threading.Event(), list[Span]()
+    spans = list[Span]()
 
     def ask(first: int) -> None:
         connection = http.client.HTTPConnection(url.removeprefix("http://"), timeout=60)
         for body in itertools.islice(itertools.cycle(bodies), first, None):
-            if ended.is_set():
+            if asked.over.is_set():
                 return
             begin = time.perf_counter()
             connection.request("POST", "/rank", body, {"Content-Type": "application/json"})
@@ -168,15 +168,9 @@ def asking(url: str, bodies: list[bytes], clients: int) -> Iterator[list[Span]]:
                 raise RuntimeError(f"{answer.status} in place of an answer")
             spans.append((begin, time.perf_counter()))
 
-    threads = [threading.Thread(target=ask, args=(number,)) for number in range(clients)]
-    for thread in threads:
-        thread.start()
-    try:
+    asked = Clients(ask, ((number,) for number in range(clients)))
+    with asked:
         yield spans
-    finally:
-        ended.set()
-        for thread in threads:
-            thread.join()
 
 
 def reloads_of(url: str) -> int:

@@ -23,9 +23,8 @@ import signal
 import socket
 import subprocess
 import sys
-import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -34,6 +33,7 @@ import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
 from polyagents.arguments import CommandParser, positive_int
+from polyagents.benchmarks.clients import Clients
 from polyagents.benchmarks.ports import answers, free_port
 from polyagents.benchmarks.report import publish
 from polyagents.console import say
@@ -43,7 +43,8 @@ from polyagents.serving.observing import READY
 
 Row = dict[str, Any]
 CONFIGURATION = Path(__file__).resolve().parent.parent / "deploy" / "haproxy.cfg"
-UNLIMITED = "1000000000"  # requests per minute: all clients have one address
+UNLIMITED = "1000000000"  # requests and texts per minute: all clients have one address
+NO_LIMITS = ("--requests-per-minute", UNLIMITED, "--texts-per-minute", UNLIMITED)
 LOADING = 300.0  # seconds in which a replica must be ready
 ANSWERING = 60.0  # seconds that a client waits for an answer before it counts as lost; the proxy gives up sooner
 ENDINGS = (signal.SIGKILL, signal.SIGTERM)
@@ -198,24 +199,13 @@ def figures(asked: Sequence[TimedRequest], seconds: float) -> Row:
     )
 
 
-class Load:
+class Load(Clients):
     """Clients that ask the proxy, each on one connection, while this context is active."""
 
     def __init__(self, port: int, questions: Questions, clients: int, token: str):
         self.port, self.questions, self.headers = port, questions, headers(token)
         self.asked: list[TimedRequest] = []
-        self.over = threading.Event()
-        self.threads = [threading.Thread(target=self.client, args=(number,)) for number in range(clients)]
-
-    def __enter__(self) -> "Load":
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.over.set()
-        for thread in self.threads:
-            thread.join()
+        super().__init__(self.client, ((number,) for number in range(clients)))
 
     def client(self, number: int) -> None:
         """Send one request after the other, starting at the client's number; a lost one is not sent again."""
@@ -274,7 +264,7 @@ class Replica:
         self.port, self.log, self.token = free_port(), os.path.join(opt.work, f"{name}.log"), token
         self.command = [sys.executable, "-m", "polyagents", "serve", "-mf", opt.model_file]
         self.command += ["--index-url", opt.index_url] if opt.index_url else ["--index-dir", opt.index_dir]
-        self.command += ["--port", str(self.port), "--requests-per-minute", UNLIMITED, "--texts-per-minute", UNLIMITED]
+        self.command += ["--port", str(self.port), *NO_LIMITS]
         self.environment = {
             **os.environ,
             "POLYAGENTS_TOKEN": token,
@@ -385,7 +375,7 @@ def proxy_for(program: str, replicas: Sequence[Replica], log: str) -> Iterator[P
         program: the path of HAProxy.
 
     Raises:
-        InputError: it ends at once.
+        InputError: it does not start.
     """
     proxy = Proxy(free_port(), free_port(), free_port())
     environment = {
@@ -395,16 +385,30 @@ def proxy_for(program: str, replicas: Sequence[Replica], log: str) -> Iterator[P
         "REQUESTS_PER_MINUTE": UNLIMITED,
         **{f"REPLICA_{number}": f"127.0.0.1:{replica.port}" for number, replica in enumerate(replicas, 1)},
     }
-    with open(log, "wb") as out:
-        process = subprocess.Popen(
-            [program, "-db", "-f", CONFIGURATION], stdout=out, stderr=out, env={**os.environ, **environment}
-        )
-    try:
-        while not answers(proxy.port):
-            if process.poll() is not None:
-                raise InputError(f"HAProxy does not start: {last_line(log)}")
-            time.sleep(0.05)
+    with started("HAProxy", [program, "-db", "-f", str(CONFIGURATION)], proxy.port, log, environment):
         yield proxy
+
+
+@contextlib.contextmanager
+def started(name: str, command: Sequence[str], port: int, log: str, environment: Mapping[str, str]) -> Iterator[None]:
+    """Run a server until the end of the `with`, which begins when it accepts connections.
+
+    Args:
+        port: that it listens at, on loopback.
+        environment: variables that it gets beside ours.
+
+    Raises:
+        InputError: it ends, or accepts no connection within LOADING seconds.
+    """
+    with open(log, "wb") as out:
+        process = subprocess.Popen(command, stdout=out, stderr=out, env={**os.environ, **environment})
+    try:
+        deadline = time.monotonic() + LOADING
+        while not answers(port):
+            if process.poll() is not None or time.monotonic() > deadline:
+                raise InputError(f"{name} does not start: {last_line(log)}")
+            time.sleep(0.05)
+        yield
     finally:
         process.kill()
         process.wait()

@@ -137,17 +137,16 @@ def test_replicas_search_what_build_index_builds_in_the_engine(services):
 
 
 def test_the_proxy_knows_the_replicas_by_their_names_and_ports(each, proxy):
-    services = each
     for name in ("replica-1", "replica-2"):
-        port = options(serve, services[name]["command"])["port"]
+        port = options(serve, each[name]["command"])["port"]
         assert value(proxy, f"presetenv {name.replace('-', '_').upper()} ") == f"{name}:{port}"
         assert value(proxy, f"server {name} ") == f'"${name.replace("-", "_").upper()}"'
-    (mounted,) = services["proxy"]["volumes"]
+    (mounted,) = each["proxy"]["volumes"]
     assert mounted.startswith("./haproxy.cfg:") and mounted.endswith(":ro")
-    (published,) = services["proxy"]["ports"]
+    (published,) = each["proxy"]["ports"]
     host, _, inside = published.split(":")
     assert is_loopback(host) and value(proxy, "presetenv LISTEN ") == f":{inside}"
-    assert set(services["proxy"]["depends_on"]) == {"replica-1", "replica-2"}
+    assert set(each["proxy"]["depends_on"]) == {"replica-1", "replica-2"}
 
 
 def test_what_the_proxy_checks_is_answered_without_the_token(proxy):

@@ -19,7 +19,7 @@ import engines
 import httpx2
 import postgres
 import pytest
-import torch
+from commands import train_more
 from prometheus_client.parser import text_string_to_metric_families
 from stand import HERE, REPLIES, Stand
 from starlette.testclient import TestClient
@@ -209,11 +209,8 @@ def add(file, index):
     ranker.append(ranker.open_index(index), ["a new reply"])
 
 
-def train_more(file, index):
-    ranker = Ranker.load(file)
-    with torch.no_grad():
-        for weight in ranker.model.module.parameters():
-            weight.add_(0.1)
+def save_trained_more(file, index):
+    train_more(ranker := Ranker.load(file))
     ranker.save(file)
 
 
@@ -242,7 +239,7 @@ def damage_model(file, index):
     ("change", "said"),
     [
         (add, None),
-        (train_more, "was encoded by another model"),
+        (save_trained_more, "was encoded by another model"),
         (damage, "was changed or damaged after it was written"),
         (replace_by_foreign, "was encoded by another model"),
         (lose, "holds no finished candidate index"),
@@ -345,9 +342,7 @@ def test_an_alias_of_an_engine_is_followed_once_its_model_is_there(model, tmp_pa
             ranker = Ranker.load(file)
             ranker.append(ranker.open_engine(url), ["a new reply"])
             assert trace() == (first[0], "live", 7) and sources.stamps() | alias_of(served) == before
-            with torch.no_grad():
-                for weight in ranker.model.module.parameters():
-                    weight.add_(0.1)
+            train_more(ranker)
             ranker.index_in_engine(REPLIES[:3], url)  # the alias leads to the new model's candidates now
             assert sources.stamps() | alias_of(served) != before == served.stamps
             assert client.post("/admin/reload", json={}).status_code == 409 and trace() == (first[0], "live", 7)

@@ -8,21 +8,20 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from contextlib import closing
 from pathlib import Path
 
 import pytest
-import torch
 import yaml
-from commands import copy_model
+from commands import copy_model, train_more
 
 from polyagents import Ranker
 from polyagents.benchmarks import replicas
+from polyagents.benchmarks.clients import Clients
 from polyagents.errors import InputError
 
-ROOT = Path(__file__).parents[2]
+FOLDER = Path(__file__).parents[2] / "deploy" / "kubernetes" / "folder.yaml"
 VERSIONS = ("1", "2")
 SMALL = {"context": "i like red", "top_k": 3}
 LARGE = {**SMALL, "candidates": [f"{number} {'long ' * 390}" for number in range(100)]}  # HAProxy can't send it again
@@ -37,10 +36,7 @@ def files(trained, tmp_path):
         texts = [f"version {version}, reply {number}" for number in range(300)]
         (files / version / "replies.txt").write_text("\n".join(texts))
         copy_model(trained("bi"), files / version / "M")
-    ranker = Ranker.load(files / "2" / "M")
-    with torch.no_grad():
-        for weight in ranker.model.module.parameters():
-            weight.add_(0.1)
+    train_more(ranker := Ranker.load(files / "2" / "M"))
     ranker.save(files / "2" / "M")
     return files
 
@@ -52,9 +48,6 @@ def publish(files, version):
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     script = script.replace("/files/", f"{files}/")
     subprocess.run([shell, how, script], check=True, env={**os.environ, "VERSION": version, "PATH": path})
-
-
-FOLDER = ROOT / "deploy" / "kubernetes" / "folder.yaml"
 
 
 def ask(connection, token, body=SMALL):
@@ -78,13 +71,12 @@ def wait(is_so):
         time.sleep(0.1)
 
 
-class Clients:
-    """Threads that ask the proxy again and again, each on one connection; one of them sends large requests."""
+class Asking(Clients):
+    """Clients that ask the proxy, each on one connection; one of them sends large requests."""
 
     def __init__(self, port, token, count=4):
-        self.answers, self.over = [], threading.Event()
-        asked = ((port, token, body) for body in [LARGE] + [SMALL] * count)
-        self.threads = [threading.Thread(target=self.ask_on, args=one) for one in asked]
+        self.answers = []
+        super().__init__(self.ask_on, ((port, token, body) for body in [LARGE] + [SMALL] * count))
 
     def ask_on(self, port, token, body):
         with closing(http.client.HTTPConnection("127.0.0.1", port, timeout=60)) as connection:
@@ -94,16 +86,6 @@ class Clients:
                 except Exception as error:  # a request without an answer is what the test is about
                     self.answers.append((type(error).__name__, str(error), None, None))
                     connection.close()
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        for thread in self.threads:
-            thread.join()
 
 
 @pytest.mark.slow
@@ -120,7 +102,7 @@ def test_new_versions_and_new_processes_lose_no_request_and_mix_no_answer(files,
     with (
         replicas.two_replicas(opt, "replica") as servers,
         replicas.proxy_for(program, servers, str(tmp_path / "proxy.log")) as proxy,
-        Clients(proxy.port, servers[0].token) as clients,
+        Asking(proxy.port, servers[0].token) as clients,
     ):
 
         def version_of(server):
