@@ -134,7 +134,6 @@ def serve(opt: Mapping[str, Any], tokens: "Tokens", opened: socket.socket) -> No
     reloader = Reloader(sources, tokens)
     on_hangup(reloader.reload_soon)
     served = sources.load()
-    _ = served.trace  # now: a digest of all weights takes longer than a request should wait
     app = create_app(
         served,
         tokens,

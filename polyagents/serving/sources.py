@@ -43,10 +43,10 @@ class Sources:
     fields: str | None = None
 
     def load(self) -> Served:
-        """Load a generation: model, candidates and calibration.
+        """Load a generation, model, candidates and calibration, and try it out.
 
         Raises:
-            InputError: something of it cannot be read, or does not fit the rest.
+            InputError: something of it cannot be read, does not fit the rest, or does not rank.
         """
         stamps = self.stamps()
         served = Served.load(
@@ -59,21 +59,26 @@ class Sources:
             self.rerank_top,
             self.fields,
         )
-        if self.hand_over and not served.score_map[1]:
-            raise InputError(
-                f"--hand-over needs probabilities, and {served.model} has no calibration: run polyagents calibrate."
-            )
-        return replace(served, hand_over=self.hand_over, stamps=stamps | alias_of(served))
+        try:
+            served = replace(served, hand_over=self.hand_over, stamps=stamps | alias_of(served))
+            if self.hand_over and not served.score_map[1]:
+                raise InputError(
+                    f"--hand-over needs probabilities, and {served.model} has no calibration: run polyagents calibrate."
+                )
+            served.try_out()
+        except BaseException:
+            served.close()
+            raise
+        return served
 
     def load_after(self, old: Served) -> Served:
-        """Load the generation that should take the place of another one, and try it out.
+        """Load the generation that should take the place of another one.
 
         Raises:
             InputError: it cannot be served, it is worse than the old one, or its files changed while they were read.
         """
         found = self.load()
         try:
-            found.try_out()
             if old.candidates.is_approximate and not found.candidates.is_approximate:
                 raise InputError(
                     f"{self.index_dir} has no approximate index for its present candidates, and an exact search would "

@@ -29,6 +29,7 @@ from polyagents.errors import InputError
 from polyagents.serving import reloading
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.reloading import Reloader, on_hangup
+from polyagents.serving.served import Served
 from polyagents.serving.sources import Sources, alias_of, stamp_of
 
 OPERATOR = {"Authorization": "Bearer operator", "Content-Type": "application/json"}
@@ -261,9 +262,22 @@ def test_files_are_read_again_or_refused(folder, change, said, caplog):
         assert ranked["candidates"]["size"] == len(ranked["matches"]) == (6 if said else 7)
         if said:
             assert now == {"status": "ok", **before}
+            with pytest.raises(InputError, match=said):  # at a start as well
+                sources.load()
         else:
             assert (now["fingerprint"], now["generation"]) == (before["fingerprint"], now["generation"])
             assert before["generation"].startswith("1-") and now["generation"].startswith("2-")
+
+
+def test_what_loads_but_does_not_rank_is_not_served(folder, monkeypatch):
+    file, index = folder
+
+    def rank(self, *_):
+        raise InputError("OpenVINO cannot compute with it.")
+
+    monkeypatch.setattr(Served, "rank", rank)
+    with pytest.raises(InputError, match="cannot compute"):
+        Sources(str(file), index_dir=str(index)).load()
 
 
 @pytest.fixture
