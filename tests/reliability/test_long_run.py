@@ -6,14 +6,13 @@ generation of the index that it is from, so each is compared with what a plain d
     LONG_RUN=1 python -m pytest tests/reliability/test_long_run.py -m slow -rP
 """
 
+import argparse
 import contextlib
 import http.client
 import json
 import os
 import random
-import subprocess
-import sys
-import threading
+import signal
 import time
 from pathlib import Path
 
@@ -21,7 +20,8 @@ import forks
 import pytest
 from commands import copy_model
 
-from polyagents.benchmarks.ports import free_port
+from polyagents.benchmarks import replicas
+from polyagents.benchmarks.clients import Clients
 from polyagents.index.manifest import Manifest
 from polyagents.index.store import CandidateStore
 
@@ -32,6 +32,7 @@ GROUPS, OF_GROUP, TOP_K = 100, 10, 100  # an answer may have all candidates of a
 CLIENTS = 2  # of the server that lives; the other one has one
 PAUSE = 0.05  # seconds of that one after each answer: the first one matters
 IDLE = 2.0  # seconds after which a connection is opened anew: a server closes one that nobody uses for 5
+TOKEN = "operator"
 STEPS = 16  # a change of a folder has about as many
 
 # Runs a command that is killed just before its n-th change of a name in the folder, or opening of a file to write.
@@ -130,7 +131,7 @@ class Folder:
         self.change("add", added, is_killed and not first)
 
 
-class Server:
+class Server(replicas.Replica):
     """`polyagents serve` of the folder, which may be killed and started again.
 
     Attributes:
@@ -139,33 +140,35 @@ class Server:
     """
 
     def __init__(self, folder, name):
-        self.folder, self.port, self.log, self.floor = folder, free_port(), folder.folder / f"{name}.log", 0
-        self.is_away = True
+        opt = argparse.Namespace(
+            model_file=str(folder.model), index_url=None, index_dir=str(folder.index), work=str(folder.folder)
+        )
+        super().__init__(opt, name, TOKEN)
+        self.command += ["--log-level", "warning"]
+        self.environment |= {"OMP_NUM_THREADS": "1"}
+        self.folder, self.is_away, self.floor = folder, True, 0
         self.start()
 
     def start(self):
         """Start, without waiting for it."""
-        command = [sys.executable, "-m", "polyagents", "serve", "-mf", self.folder.model, "--index-dir",
-                   self.folder.index, "--port", self.port, "--requests-per-minute", 10**9, "--texts-per-minute", 10**9,
-                   "--log-level", "warning"]  # fmt: skip
-        environment = os.environ | {"POLYAGENTS_TOKEN": "operator", "OMP_NUM_THREADS": "1"}
         self.floor = self.folder.truth.generation
-        with self.log.open("ab") as log:
-            self.process = subprocess.Popen([*map(str, command)], stdout=log, stderr=log, env=environment)
+        super().start()
 
     def is_ready(self):
         """Whether it answers, after a start."""
         if self.is_away:
-            assert self.process.poll() is None, self.log.read_text()
-            with contextlib.suppress(OSError), contextlib.closing(self.connection()) as connection:
-                self.is_away = sent(connection, "GET", "/readyz")[0] != 200
+            assert self.process.poll() is None, self.said()
+            self.is_away = not super().is_ready()
         return not self.is_away
 
     def kill(self):
         """Kill it."""
         self.is_away = True
-        self.process.kill()
-        self.process.wait()
+        self.end(signal.SIGKILL)
+
+    def said(self):
+        """Its log."""
+        return Path(self.log).read_text()
 
     def connection(self):
         """A connection, which is kept alive."""
@@ -175,8 +178,8 @@ class Server:
         """Reload; all that the folder holds now must be served then."""
         generation = self.folder.truth.generation
         with contextlib.closing(self.connection()) as connection:
-            status, answer, _ = sent(connection, "POST", "/admin/reload", {})
-        assert status == 200, (answer, self.log.read_text())
+            status, answer, _ = sent(connection, "/admin/reload", {})
+        assert status == 200, (answer, self.said())
         assert generation_of(answer["generation"]) == generation
         self.floor = generation
 
@@ -186,10 +189,9 @@ class Server:
         return tuple(int(status.split(f"{name}:")[1].split()[0]) / 1e3 for name in ("RssAnon", "VmRSS"))
 
 
-def sent(connection, method, path, body=None):
+def sent(connection, path, body):
     """Status, content and headers of an answer."""
-    headers = {"Authorization": "Bearer operator", "Content-Type": "application/json"}
-    connection.request(method, path, None if body is None else json.dumps(body), headers)
+    connection.request("POST", path, json.dumps(body), replicas.headers(TOKEN))
     answer = connection.getresponse()
     return answer.status, json.loads(answer.read()), answer.headers
 
@@ -199,8 +201,8 @@ def generation_of(name):
     return int(name.partition("-")[0])
 
 
-class Clients:
-    """Threads that rank again and again on connections that are kept, and check every answer.
+class Asking(Clients):
+    """Clients that rank on connections that are kept, and check every answer.
 
     Attributes:
         wrong: what was wrong; all threads end then.
@@ -208,10 +210,10 @@ class Clients:
     """
 
     def __init__(self, servers):
-        self.wrong, self.broken, self.over = [], 0, threading.Event()
+        self.wrong, self.broken = [], 0
         asked = [servers[0]] * CLIENTS + [servers[1]]
         self.counts = [0] * len(asked)
-        self.threads = [threading.Thread(target=self.work, args=one) for one in enumerate(asked)]
+        super().__init__(self.work, enumerate(asked))
 
     def work(self, number, server):
         """Ask until the end."""
@@ -231,7 +233,7 @@ class Clients:
                 connection.close()
                 self.broken += 1
                 if server.process is life and not server.is_away:
-                    self.wrong.append((repr(error), server.log.name, time.monotonic() - used))
+                    self.wrong.append((repr(error), server.log, time.monotonic() - used))
             except Exception as error:
                 self.wrong.append(repr(error))
         connection.close()
@@ -242,7 +244,7 @@ class Clients:
         context = " ".join(f"word{draw.randrange(10**6)}" for _ in range(draw.randrange(1, 30)))
         body = {"context": context, "top_k": TOP_K} | ({"filter": {"group": group}} if group else {})
         floor = server.floor
-        status, answer, headers = sent(connection, "POST", "/rank", body)
+        status, answer, headers = sent(connection, "/rank", body)
         if status != 200:
             self.wrong.append((status, answer))
             return
@@ -251,16 +253,6 @@ class Clients:
         held = server.folder.truth.of(generation, group)
         if generation < floor or len(found) != min(TOP_K, len(held)) or not found.items() <= held.items():
             self.wrong.append((generation, floor, found, held))
-
-    def __enter__(self):
-        for thread in self.threads:
-            thread.start()
-        return self
-
-    def __exit__(self, *_):
-        self.over.set()
-        for thread in self.threads:
-            thread.join()
 
     @property
     def count(self):
@@ -284,9 +276,8 @@ def test_changes_reloads_kills_and_requests(trained, tmp_path):
     lives, dies = servers
     try:
         for server in servers:
-            while not server.is_ready():
-                time.sleep(0.1)
-        with Clients(servers) as clients:
+            server.wait()
+        with Asking(servers) as clients:
             for number in range(1, RELOADS + 1):
                 folder.batch(CHANGES // RELOADS, is_killed=folder.killed < KILLS / 2 * number / RELOADS)
                 if dies.is_ready() and kills < KILLS / 2 * number / RELOADS:
@@ -311,6 +302,6 @@ def test_changes_reloads_kills_and_requests(trained, tmp_path):
     print(f"answers of the server that dies: {clients.counts[-1]:,}; unanswered by it: {clients.broken}")
     assert held(folder.index) == folder.truth.states[folder.truth.generation][""]
     assert not [one for one in os.listdir(folder.index) if one.endswith(".tmp")]
-    assert "Traceback" not in lives.log.read_text() + dies.log.read_text()
+    assert "Traceback" not in lives.said() + dies.said()
     early = next(sample for sample in memory if sample[0] >= EARLY)
     assert memory[-1][1] <= 1.05 * early[1]
