@@ -239,10 +239,18 @@ def grow_embeddings(backbone: "transformers.PreTrainedModel", vocabulary: Vocabu
 
 def set_dropout(backbone: "transformers.PreTrainedModel", probability: float) -> None:
     """Set one probability for every dropout of a backbone, that inside attention included."""
-    for module in backbone.modules():
-        for name, value in vars(module).items():  # modules of attention keep the number themselves, XLM's all do
-            if isinstance(value, float) and (name == "p" or ("drop" in name and "layerdrop" not in name)):
-                setattr(module, name, probability)
+    for module, name, _ in dropouts_of(backbone):
+        setattr(module, name, probability)
+
+
+def dropouts_of(model: nn.Module) -> list[tuple[nn.Module, str, float]]:
+    """Return every probability of dropout: the module that keeps it, its name there, and its value."""
+    return [
+        (module, name, value)
+        for module in model.modules()
+        for name, value in vars(module).items()  # modules of attention keep the number themselves, XLM's all do
+        if isinstance(value, float) and (name == "p" or ("drop" in name and "layerdrop" not in name))
+    ]
 
 
 def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) -> None:

@@ -40,7 +40,8 @@ class EncoderOptions(Options, title="Encoder (polyagents)"):
     )
     dropout: float | None = option(
         None,
-        "overrides the backbone's own dropout everywhere; 0 nearly halves the time of a CPU step",
+        "overrides the backbone's own dropout everywhere; 0 nearly halves the time of a CPU step. Default: the "
+        "backbone's own; from the second pass over the examples if the learning rate falls to the end of the run",
         probability,
     )
 

@@ -24,6 +24,7 @@ from polyagents.training_loop.budget import (
     held_out_examples,
     validations,
 )
+from polyagents.training_loop.late_dropout import LateDropout
 from polyagents.training_loop.schedule import ENDING
 from polyagents.training_loop.summary import decisions_of, said_choices
 from polyagents.training_loop.training_options import papers_warm_up
@@ -47,6 +48,8 @@ def begin_plan(loop: TrainLoop) -> None:
     logging.info(
         said_choices(loop.agent.opt | decisions_of(loop.agent.ranking), loop.opt.get("override", {}), examples)
     )
+    loop.dropout = LateDropout(loop.agent.ranking, loop.agent.opt["lr_scheduler"])
+    loop.dropout.follow(loop._preempted_epochs)
     by_itself = not loop.opt.get("override", {}).keys() & {*VALIDATION_FLAGS}
     loop.validates = by_itself or min(every(loop)) < math.inf
     if loop.validates:
@@ -218,7 +221,7 @@ def validate_once_more(loop: TrainLoop) -> None:
 
 
 def telling_progress(get_time: Any) -> Any:
-    """Wrap ParlAI's `_get_time`, which its loop calls once after each batch: the learning rate follows the run."""
+    """Wrap ParlAI's `_get_time`, which its loop calls after each batch: learning rate and dropout follow the run."""
 
     def patched(self: Any, world: Any) -> Any:
         times = get_time(self, world)
@@ -227,6 +230,8 @@ def telling_progress(get_time: Any) -> Any:
             follow = getattr(self.agent.scheduler, "follow", None)
             if follow is not None and not self.agent._number_grad_accum:
                 follow(self.run_progress)
+        if hasattr(self, "dropout"):
+            self.dropout.follow(self._total_epochs)
         return times
 
     return patched

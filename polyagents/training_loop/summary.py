@@ -11,6 +11,7 @@ import torch
 from polyagents.console import duration, in_columns
 from polyagents.models.model_options import TowerOptions
 from polyagents.ranking.ranking_model import RankingModel
+from polyagents.training_loop.schedule import ENDING
 
 MEANINGS = {
     "mrr": "the mean of 1 / rank of the right candidate: 1 if it always ranks first",
@@ -105,11 +106,12 @@ def command(*words: object) -> str:
 
 
 def decisions_of(model: RankingModel) -> dict[str, Any]:
-    """Return the reduction, similarity and precision of a model that is about to be trained."""
+    """Return the reduction, similarity, precision and dropout of a model that is about to be trained."""
     model.module.train()  # which arithmetic depends on
     ranking = model.settings.ranking
     of_towers = {"similarity": ranking.similarity} if isinstance(ranking, TowerOptions) else {}
-    return {"reduction_type": ranking.reduction_type, "precision": model.precision} | of_towers
+    of_all = {"reduction_type": ranking.reduction_type, "precision": model.precision}
+    return of_all | of_towers | {"dropout": model.settings.encoder.dropout}
 
 
 def said_choices(values: Mapping[str, Any], given: Container[str], examples: int | None) -> str:
@@ -125,6 +127,8 @@ def said_choices(values: Mapping[str, Any], given: Container[str], examples: int
     names = ("batchsize", "num_epochs", "learningrate", "reduction_type", "similarity", "precision")
     chosen = {name: values.get(name) for name in names}
     chosen |= {"lr_scheduler": f"{scheduler}, warm-up {rises}"}
+    if scheduler in ENDING and values["dropout"] is None:
+        chosen["dropout"] = "from the second pass on"
     chosen = {name: value for name, value in chosen.items() if name not in given and value not in (None, -1)}
     parts = [f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in chosen.items()]
     threads = torch.get_num_threads()

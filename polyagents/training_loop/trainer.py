@@ -23,6 +23,7 @@ from polyagents.training.objective import Objective, training_scores
 from polyagents.training.watch import Watch
 from polyagents.training_loop.budget import COPIES, VALIDATIONS, held_out_examples, validations
 from polyagents.training_loop.callbacks import Callback, Report
+from polyagents.training_loop.late_dropout import LateDropout
 from polyagents.training_loop.schedule import ENDING, Schedule
 from polyagents.training_loop.text_example import TextExample
 from polyagents.training_loop.training_data import TrainingData, batches, token_ids_of
@@ -120,6 +121,7 @@ class Trainer:
             options.lr_scheduler_patience,
             has_progress=options.max_train_time is not None,
         )
+        self.dropout = LateDropout(model, options.lr_scheduler)
         self._rate = 0.0  # of the last update
         draw = random.Random(options.seed)
         self.candidates = TrainingCandidates(
@@ -207,6 +209,7 @@ class Trainer:
                 self._after_update()
             self._finish()
         finally:
+            self.dropout.follow(1)  # as it was: the caller may go on with the model
             self._tell("on_train_end")
 
     def _batches(self) -> Iterator[list[TextExample]]:
@@ -251,6 +254,7 @@ class Trainer:
     def _train_on(self, batch: Sequence[TextExample]) -> None:
         """Add a batch's gradients to the next update's."""
         self.model.module.train()
+        self.dropout.follow(self.progress.epoch)
         if not self._pending:
             self.optimizer.zero_grad()
         examples = token_ids_of(self.model, batch, self.candidates.random)
