@@ -71,7 +71,8 @@ def ours(opt: argparse.Namespace) -> Server:
     """Return `polyagents serve` over a ranker of the encoder as it is, and an index of the candidates."""
     model, index, port = os.path.join(opt.work, "M"), os.path.join(opt.work, "M.index"), free_port()
     program = [sys.executable, "-m", "polyagents"]
-    subprocess.run([*program, "init_model", "--backbone", opt.backbone, "-mf", model], check=True)
+    if not os.path.exists(model):  # of an earlier run
+        subprocess.run([*program, "init_model", "--backbone", opt.backbone, "-mf", model], check=True)
     files = ["-mf", model, "--index-dir", index]
     subprocess.run([*program, "index", "build", *files, "--candidates-file", opt.candidates_file], check=True)
     command = [*program, "serve", *files, "--port", str(port), *NO_LIMITS, "--log-level", "warning"]
