@@ -37,26 +37,32 @@ GRAPH = 0  # in place of approximate.SCANNED: the graph is always asked
 Row = dict[str, Any]
 
 
-def vectors_of(latent: Tensor) -> Tensor:
-    """Map [..., LATENT] to vectors of length 1, [..., WIDTH]."""
+def vectors_of(latent: Tensor, width: int = WIDTH) -> Tensor:
+    """Map [..., LATENT] to vectors of length 1, [..., width]."""
     generator = torch.Generator().manual_seed(0)
-    spread = torch.randn(LATENT, WIDTH, generator=generator) / LATENT**0.5
-    noise = torch.randn(*latent.shape[:-1], WIDTH, generator=generator)
+    spread = torch.randn(LATENT, width, generator=generator) / LATENT**0.5
+    noise = torch.randn(*latent.shape[:-1], width, generator=generator)
     return functional.normalize(latent @ spread + NOISE * noise, dim=-1)
 
 
-def encode(texts: Sequence[str]) -> Tensor:
+def encode(texts: Sequence[str], width: int = WIDTH) -> Tensor:
     """Draw the vectors of a block of texts, which are numbers."""
-    return vectors_of(torch.randn(len(texts), LATENT, generator=torch.Generator().manual_seed(int(texts[0]))))
+    return vectors_of(torch.randn(len(texts), LATENT, generator=torch.Generator().manual_seed(int(texts[0]))), width)
 
 
-def contexts(count: int, m: int) -> list[Query]:
+def contexts(count: int, m: int, width: int = WIDTH) -> list[Query]:
     """Draw contexts of m vectors, one query each."""
     generator = torch.Generator().manual_seed(-1)
     centres = torch.randn(count, 1, LATENT, generator=generator)
-    vectors = vectors_of(centres + NEAR * torch.randn(count, m, LATENT, generator=generator))
+    vectors = vectors_of(centres + NEAR * torch.randn(count, m, LATENT, generator=generator), width)
     scorer = cast(TwoTowers, PolyScorer())  # a search asks for its two methods only
     return [Query(scorer, ContextVectors(one[None], torch.ones(1, m).bool())) for one in vectors]
+
+
+def together(asked: Sequence[Query]) -> Query:
+    """Make one query of contexts with one vector each."""
+    vectors = torch.cat([query.context.vectors for query in asked])
+    return Query(asked[0].scorer, ContextVectors(vectors, torch.ones(len(asked), 1).bool()))
 
 
 def built(folder: str, count: int) -> CandidateStore:
@@ -70,10 +76,7 @@ def built(folder: str, count: int) -> CandidateStore:
                 row = {"id": f"c{number}", "text": str(number), "tenant": f"t{tenant}", "number": share}
                 out.write(f"{json.dumps(row)}\n")
     store = CandidateStore.build(file, file + ".index", CandidateEncoder("drawn", encode, "bf16"), fields=FIELDS)
-    stacked = ContextVectors(
-        torch.cat([query.context.vectors for query in contexts(100, 1)]), torch.ones(100, 1).bool()
-    )
-    described = build_shortlist(store, "hnsw", Query(cast(TwoTowers, PolyScorer()), stacked))
+    described = build_shortlist(store, "hnsw", together(contexts(100, 1)))
     print(f"HNSW without a filter: recall@1 {described.recall_at_1:.3f}, recall@10 {described.recall_at_10:.3f}\n")
     return store
 

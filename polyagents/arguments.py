@@ -202,6 +202,20 @@ def positive_ints(text: str) -> tuple[int, ...]:
     return tuple(sorted({positive_int(part) for part in str(text).split(",")}))
 
 
+def amounts(text: str) -> tuple[int, ...]:
+    """Parse comma-separated numbers of candidates, such as 250000, 100k or 2.5m; sorted, each of them once."""
+    found = set()
+    for part in text.split(","):
+        match = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?)([km]?)", part.strip().lower())
+        value = float(match[1]) * {"": 1, "k": 1e3, "m": 1e6}[match[2]] if match else 0
+        if not 1 <= value <= LARGEST:
+            raise argparse.ArgumentTypeError(
+                f"{shown(part)} is not a number of candidates from 1 to {LARGEST:.0e}, such as 250000, 100k or 2.5m"
+            )
+        found.add(round(value))
+    return tuple(sorted(found))
+
+
 def token_limit(text: str) -> int:
     """Parse a length in tokens with room for [S], one token and [S]; -1 is ParlAI's word for no limit."""
     try:

@@ -1,4 +1,4 @@
-"""`polyagents index build | add | remove | status`: candidates in a folder or a vector database."""
+"""`polyagents index build | add | remove | status | plan`: candidates in a folder or a vector database."""
 
 import argparse
 import contextlib
@@ -9,7 +9,16 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, add_fields_flag, add_precision_flag
+from polyagents.arguments import (
+    INDEX_URL,
+    CommandParser,
+    Whole,
+    add_backend_flag,
+    add_fields_flag,
+    add_precision_flag,
+    amounts,
+)
+from polyagents.commands.index_plan import plan
 from polyagents.errors import InputError
 
 if TYPE_CHECKING:
@@ -20,7 +29,7 @@ if TYPE_CHECKING:
 
 USAGE = (
     "polyagents index add, with --model-file and --candidates-file; polyagents index build, with the same; polyagents "
-    "index remove, with --candidates-file; or polyagents index status"
+    "index remove, with --candidates-file; polyagents index status; or polyagents index plan"
 )
 NEEDED: Mapping[str, set[str]] = {
     "build": {"model_file", "candidates_file"},
@@ -29,6 +38,7 @@ NEEDED: Mapping[str, set[str]] = {
     "status": set(),
 }
 OF_BUILDS = ("stored_as", "index_type", "contexts_file", "ray", "fields")
+OF_PLANS = ("candidates", "width")
 
 
 def parser() -> argparse.ArgumentParser:
@@ -36,12 +46,23 @@ def parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "polyagents index",
         "Build an index of candidates, add or remove candidates, or show its status, in a folder or in a vector "
-        "database. Searches in a database see a change at once. To resume a stopped build, start it again. Several "
-        "processes or machines that share a folder or a database: torchrun --nproc-per-node 4 -m polyagents index "
-        "build ...",
+        "database; or plan one: compute what folders take. Searches in a database see a change at once. To resume a "
+        "stopped build, start it again. Several processes or machines that share a folder or a database: torchrun "
+        "--nproc-per-node 4 -m polyagents index build ...",
     )
-    parser.add_argument("what", metavar="build|add|remove|status", help="what to do")
+    parser.add_argument("what", metavar="build|add|remove|status|plan", help="what to do")
     add_flags(parser, required=False)
+    parser.add_argument(
+        "--candidates",
+        type=amounts,
+        help="to plan: how many candidates, such as 100k,5m; by default as many as --candidates-file has, whose texts, "
+        "ids and fields are otherwise a sample",
+    )
+    parser.add_argument(
+        "--width",
+        type=Whole(1, 65_536),
+        help="to plan: how wide the vectors are; or give --model-file, whose rate of encoding is then measured",
+    )
     return parser
 
 
@@ -55,7 +76,7 @@ def add_flags(parser: argparse.ArgumentParser, required: bool) -> None:
         "and text, or Parquet (.parquet). To remove: the lines, or the ids",
     )
     add_fields_flag(parser)
-    place = parser.add_mutually_exclusive_group(required=True)
+    place = parser.add_mutually_exclusive_group(required=required)
     place.add_argument("--index-dir", help="folder of the index; created if it is missing")
     place.add_argument("--index-url", help=f"{INDEX_URL}; candidates are added to that name's")
     # Literal, as the modules that define these choices import torch.
@@ -88,11 +109,18 @@ def add_flags(parser: argparse.ArgumentParser, required: bool) -> None:
 def run(opt: Mapping[str, Any]) -> None:
     """Do one step, and report its result; an InputError says if it does not exist, or which flag is wrong."""
     what = opt["what"]
+    if what == "plan":
+        plan(opt)
+        return
     if NEEDED.get(what) != {name for name in ("model_file", "candidates_file") if opt[name]}:
         raise InputError(f"Give one of: {USAGE}.")
     allowed = {"build": OF_BUILDS, "add": ("index_type", "contexts_file") if opt["index_dir"] else ()}.get(what, ())
     if wrong := [name for name in OF_BUILDS if opt[name] and name not in allowed]:
         raise InputError(f"{flag(wrong[0])} is for polyagents index build.")
+    if wrong := [name for name in OF_PLANS if opt[name]]:
+        raise InputError(f"{flag(wrong[0])} is for polyagents index plan.")
+    if not (opt["index_dir"] or opt["index_url"]):
+        raise InputError(f"polyagents index {what} needs --index-dir or --index-url.")
     do(what, opt)
 
 

@@ -19,8 +19,8 @@ from torch import Tensor
 from polyagents.console import Bar, duration, say
 from polyagents.errors import InputError
 from polyagents.index.columns import Columns
-from polyagents.index.shard import SHARD, Shard, write_shard
-from polyagents.index.stored_vectors import BYTES, StoredVectors, packed
+from polyagents.index.shard import SHARD, Shard, row_bytes, write_shard
+from polyagents.index.stored_vectors import StoredVectors, packed
 from polyagents.index.texts import Texts
 from polyagents.ranking.two_tower_model import TwoTowerModel
 
@@ -242,6 +242,14 @@ def encoded(texts: Sequence[str], encode: Encode, show_progress: bool) -> Tensor
         return torch.cat(list(vectors_in_blocks(texts, encode, bar)))
 
 
+def seconds_to_encode(texts: Sequence[str], encode: Encode) -> tuple[float, int]:
+    """Return how long encoding takes for a text, measured on some, and the width of the vectors."""
+    encode(texts)  # the first call of all is several times slower
+    begin = time.perf_counter()
+    width = encode(texts).size(1)
+    return (time.perf_counter() - begin) / len(texts), width
+
+
 def is_finished_shard(path: str) -> bool:
     """Tell whether an earlier build has written this shard completely."""
     try:
@@ -263,15 +271,13 @@ def announce(
     Raises:
         InputError: the store will not fit on the disk.
     """
-    places = range(0, len(texts), max(len(texts) // SAMPLE, 1))
-    sample = [texts.part(place, place + 1)[0] for place in places][:SAMPLE]
-    encoder.encode(sample)  # the first call of all is several times slower
-    begin = time.perf_counter()
-    width = encoder.encode(sample).size(1)
-    seconds = (time.perf_counter() - begin) / len(sample) * left
-    characters = sum(len(text.encode("utf-8")) for text in sample) / len(sample)
-    # Beside vector and text: norm, scale, end and key of each (shard.py).
-    size = left * (width * BYTES[encoder.stored_as] + characters + 32)
+    places = range(0, len(texts), max(len(texts) // SAMPLE, 1))[:SAMPLE]
+    sample = [texts.part(place, place + 1)[0] for place in places]
+    records = (
+        None if texts.fields is None else [one for place in places for one in texts.records(place, place + 1) or ()]
+    )
+    each, width = seconds_to_encode(sample, encoder.encode)
+    seconds, size = each * left, left * row_bytes(sample, width, encoder.stored_as, records, texts.fields)
     free = shutil.disk_usage(folder).free
     if size * worker.world > free:
         raise InputError(

@@ -2,6 +2,7 @@
 
 import contextlib
 import json
+import math
 import os
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
@@ -28,6 +29,7 @@ INDEX_TYPES = ("exact", "hnsw", "ivfpq")
 DESCRIPTION = "shortlist.json"
 # Chosen by measurement (docs/speed.md).
 HNSW_LINKS, HNSW_BUILD, HNSW_LIST = 32, 80, 512
+PQ_NUMBERS = 4  # of a vector, which become one code of 4 bits
 IVF_PROBED, IVF_LIST = 1 / 16, 1_024  # the first is of all clusters
 TRAINED_ON = 262_144  # vectors, evenly drawn; FAISS needs 39 to 256 a list
 
@@ -135,21 +137,34 @@ def empty_index(index_type: str, store: CandidateStore) -> Any:
     """
     import faiss
 
+    if (reason := reason_against(index_type, store.slots, store.width)) is not None:
+        raise InputError(reason)
     index: Any
     if index_type == "hnsw":
         index = faiss.index_factory(store.width, f"HNSW{HNSW_LINKS},SQfp16", faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = HNSW_BUILD
         return index
-    if store.slots < 16:
-        raise InputError(f"--index-type ivfpq needs at least 16 candidates, and there are {store.slots}; use exact.")
-    if store.width % 4:
-        raise InputError(f"--index-type ivfpq needs a width divisible by 4, and this is {store.width}; use hnsw.")
     sample = store.rows(np.linspace(0, store.slots - 1, min(store.slots, TRAINED_ON)).astype(np.int64)).numpy()
-    lists = max(min(round(4 * store.slots**0.5), len(sample) // 39), 1)
-    index = faiss.index_factory(store.width, f"IVF{lists},PQ{store.width // 4}x4fs", faiss.METRIC_INNER_PRODUCT)
+    lists = clusters(store.slots)
+    kind = f"IVF{lists},PQ{store.width // PQ_NUMBERS}x4fs"
+    index = faiss.index_factory(store.width, kind, faiss.METRIC_INNER_PRODUCT)
     say(f"Learning {lists} clusters from {len(sample):,} candidates.")
     index.train(sample)
     return index
+
+
+def reason_against(index_type: str, candidates: int, width: int) -> str | None:
+    """Say why a type cannot index so few candidates, or vectors of this width; None if it can."""
+    if index_type == "ivfpq" and candidates < 16:
+        return f"--index-type ivfpq needs at least 16 candidates, and there are {candidates}; use exact."
+    if index_type == "ivfpq" and width % PQ_NUMBERS:
+        return f"--index-type ivfpq needs a width divisible by {PQ_NUMBERS}, and this is {width}; use hnsw."
+    return None
+
+
+def clusters(candidates: int) -> int:
+    """Return the number of lists of an ivfpq index."""
+    return max(min(round(4 * math.sqrt(candidates)), min(candidates, TRAINED_ON) // 39), 1)
 
 
 def measured_recall(exact: np.ndarray, found: np.ndarray) -> tuple[float, float]:

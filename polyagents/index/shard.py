@@ -20,7 +20,8 @@ from polyagents.files.hashing import text_key, utf8
 from polyagents.files.lines import opened
 from polyagents.files.tensors import write_tensors
 from polyagents.index.columns import Columns, Record, Strings
-from polyagents.index.stored_vectors import Coarse, StoredVectors, VectorBlock, unpacked
+from polyagents.index.filters import Fields
+from polyagents.index.stored_vectors import Coarse, StoredVectors, VectorBlock, packed, unpacked
 from polyagents.index.texts import key_columns
 
 # Candidates in a shard: 12 MB at width 384 in bf16. Enough rows for a matrix product at full speed (measured from
@@ -153,6 +154,12 @@ def write_shard(path: str, texts: Sequence[str], stored: StoredVectors, columns:
     Args:
         columns: ids and fields; None for plain lines.
     """
+    tensors = shard_tensors(texts, stored, columns)
+    write_tensors(path, tensors, {"checksum": checksum(path, tensors)})
+
+
+def shard_tensors(texts: Sequence[str], stored: StoredVectors, columns: Columns | None) -> dict[str, Tensor]:
+    """Return all that a shard holds of its candidates; the arguments are those of `write_shard`."""
     raw = [utf8(text) for text in texts]
     packed_texts = Strings.of(raw)
     ids = raw if columns is None else list(columns.ids)
@@ -166,7 +173,29 @@ def write_shard(path: str, texts: Sequence[str], stored: StoredVectors, columns:
     tensors |= {name: part.contiguous() for name, part in stored._asdict().items() if part is not None}
     if (coarse := Coarse.of(stored)) is not None:
         tensors |= dict(zip(COARSE, coarse, strict=True))
-    write_tensors(path, tensors, {"checksum": checksum(path, tensors)})
+    return tensors
+
+
+def row_bytes(
+    texts: Sequence[str],
+    width: int,
+    stored_as: str,
+    records: Sequence[Record] | None = None,
+    fields: Fields | None = None,
+) -> float:
+    """Count the bytes that a candidate takes in a shard, by what a shard of these would hold.
+
+    A shard has each different text of a field once, so of fewer candidates than a shard has, the figure may be too
+    high.
+
+    Args:
+        texts: one or more; those beyond a full shard are not looked at.
+        records: the same candidates with ids and fields; None for plain lines.
+    """
+    vectors = torch.empty(len(texts[:SHARD]), width, device="meta")  # which has a size, and no numbers
+    columns = None if records is None else Columns.of(records[:SHARD], fields or {})
+    tensors = shard_tensors(texts[:SHARD], packed(vectors, stored_as), columns)
+    return sum(tensor.nbytes for tensor in tensors.values()) / len(vectors)
 
 
 def checksum(path: str, tensors: dict[str, Tensor]) -> str:

@@ -7,7 +7,6 @@ import torch
 from torch import Tensor
 
 STORED_AS = ("bf16", "fp32", "int8")
-BYTES = {"bf16": 3, "fp32": 5, "int8": 1}  # of each number of a vector on disk, with its coarse copy
 
 
 class Coarse(NamedTuple):

@@ -38,6 +38,7 @@ WORKING = {
     "train_model": f"-m bi -mf new -t {SAMPLE} --backbone scratch:tiny -bs 4 --max-train-steps 1 -vme 4 "
     "--max-train-time 5 --short-final-eval true --dict-maxexs 100 --loglevel error",
     "eval_model": f"-mf M -t {SAMPLE} --num-examples 4 --loglevel error",
+    "index plan": "--candidates 100k,5m --width 8",
     "human_eval plan": "--difference .1 --wage 12",
     "human_eval self_chat": f"--model-file M --task {SAMPLE} --conversations 1 --turns 1 --out new.jsonl",
     "human_eval import": "talk.jsonl --database e.db",
