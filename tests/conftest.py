@@ -10,6 +10,7 @@ if "POLYAGENTS_CACHE" not in os.environ:  # for this process and those that it s
     CACHE = tempfile.TemporaryDirectory()
     os.environ["POLYAGENTS_CACHE"] = CACHE.name
 
+import gc
 import io
 import json
 import threading
@@ -19,13 +20,17 @@ import parlai_models
 import postgres
 import pytest
 import torch
+import traces
 from archive_server import Server
 from browser import launched
 from commands import SAMPLE, colour_dialogues, copy_model, run, train, write_task
+from parlai.core.metrics import BleuMetric
 
 from polyagents import timings
 from polyagents.__main__ import main
+from polyagents.backends import onnx_runtime, openvino_runtime
 from polyagents.timings import machine
+from polyagents.training_loop import training_curve
 from polyagents.zoo import download as downloads
 
 
@@ -35,6 +40,8 @@ def pytest_configure():
     This is what a machine would have measured that is slower in bf16. No test cuts the power, so none waits for a disk.
     """
     os.fsync = lambda file: None
+    BleuMetric.compute = staticmethod(lambda *given: BleuMetric(0))  # no test reads it; half the time of reading a task
+    gc.set_threshold(20_000, 20, 20)  # by default, a tenth of the time is spent on looking for garbage
     file = os.path.join(timings.folder(), "timings.json")
     if not os.path.exists(file):
         slower = {"bf16": 2.0, "fp32": 1.0}
@@ -43,6 +50,14 @@ def pytest_configure():
         os.makedirs(timings.folder(), exist_ok=True)
         with open(file, "w", encoding="utf-8") as out:
             json.dump({f"{name}: {layer}": slower for name in names for layer in layers}, out)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def no_plots():
+    """Have trainings draw nothing at their end, which takes as long as the rest of them (test_training_end.py does)."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(training_curve, "draw_curves", lambda path, curves: None)
+        yield
 
 
 @pytest.fixture
@@ -100,6 +115,15 @@ def written(once):
         return once(f"parlai/{variant.replace(' ', '_')}", lambda file: parlai_models.train(variant, str(file)))
 
     return of
+
+
+@pytest.fixture(scope="session")
+def traced_once(once):
+    """A backbone that is exported again with the same weights and texts is traced once: a trace takes seconds."""
+    with pytest.MonkeyPatch.context() as patch:
+        for module in (onnx_runtime, openvino_runtime):
+            patch.setattr(module, "trace", traces.remembered(once))
+        yield
 
 
 @pytest.fixture
@@ -177,13 +201,18 @@ def ends_with_2(monkeypatch, capsys):
     return run
 
 
+@pytest.fixture(scope="session")
+def postgres_socket():
+    """The folder of the socket of a PostgreSQL server; what needs one is skipped where there is none."""
+    if why := postgres.missing():
+        pytest.skip(why)
+    with postgres.server() as folder:
+        yield folder
+
+
 @pytest.fixture(params=["sqlite", "postgresql"])
 def database(request, tmp_path):
-    """The URL of an empty database."""
+    """What --database takes: an empty database of each kind."""
     if request.param == "sqlite":
-        yield str(tmp_path / "human_eval.db")
-    elif why := postgres.missing():
-        pytest.skip(why)
-    else:
-        with postgres.server() as folder:
-            yield postgres.new_database(folder, "human_eval")
+        return str(tmp_path / "human_eval.db")
+    return postgres.new_database(request.getfixturevalue("postgres_socket"))

@@ -7,6 +7,7 @@ import sys
 from importlib import metadata
 from pathlib import Path
 
+import forks
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
@@ -138,7 +139,7 @@ print(json.dumps(ends))
 """
 
 
-def test_every_command_works_without_parlai_or_says_that_it_needs_it(tmp_path):
+def test_every_command_works_without_parlai_or_says_that_it_needs_it(tmp_path, monkeypatch):
     model, task = ("-mf", str(HERE / "bi")), ("-t", "polyagents.tasks.sample")
     needs = [
         ("demo", "--output", str(tmp_path / "demo")),
@@ -151,8 +152,8 @@ def test_every_command_works_without_parlai_or_says_that_it_needs_it(tmp_path):
     works = [(name, "--help") for name in OWN_COMMANDS]
     works.append(("build_pairs", "--source", str(HERE / "replies.txt"), "--outdir", str(tmp_path / "pairs")))
     works.append(("build_vocabulary", str(HERE / "replies.txt"), "--out", str(tmp_path / "vocabulary")))
-    command = [sys.executable, "-c", COMMANDS, json.dumps([*needs, *works])]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=300, cwd=tmp_path)
+    monkeypatch.chdir(tmp_path)
+    done = forks.run(COMMANDS, json.dumps([*needs, *works]), bare=True)
     assert done.returncode == 0, done.stderr
     for call, (code, said) in zip([*needs, *works], json.loads(done.stdout), strict=True):
         assert code == (2 if call in needs else 0), (call, said)

@@ -10,7 +10,6 @@ from concurrent.futures import ThreadPoolExecutor
 
 import engines
 import numpy as np
-import postgres
 import pytest
 import torch
 
@@ -80,11 +79,10 @@ def test_threads_search_as_one(trained, tmp_path, restless, index_type):
 
 
 @pytest.mark.parametrize("kind", ["milvus-lite", "pgvector"])
-def test_threads_search_an_engine_as_one(trained, tmp_path, kind):
-    if kind == "pgvector" and (why := postgres.missing()):
-        pytest.skip(why)
+def test_threads_search_an_engine_as_one(trained, tmp_path, kind, request):
+    socket = request.getfixturevalue("postgres_socket") if kind == "pgvector" else None
     ranker = Ranker.load(trained("poly"))
-    with engines.running(kind, tmp_path) as address:
+    with engines.running(kind, tmp_path, socket) as address:
         index = ranker.index_in_engine([*REPLIES, "hello"], address.format(name="replies"), "exact")
 
         def best(n):

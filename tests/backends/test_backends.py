@@ -23,6 +23,7 @@ from polyagents.model_files.building import build_encoder, build_model, settings
 from polyagents.model_files.saving import save_model
 from polyagents.text.pretrained import load_tokenizer
 
+pytestmark = pytest.mark.usefixtures("traced_once")
 RUNTIMES = ["onnx", "openvino"]
 CONTEXTS = ["where is canada", "hi", "your persona: i ski .\nhello\nhow are you ? " + "and what do you do ? " * 9]
 REPLIES = ["i am here", "canada is in north america", "fruits are still very nice , and so are nuts", "no"]

@@ -144,23 +144,32 @@ def test_what_build_index_cannot_do(build, file, tmp_path):
     assert not (tmp_path / "index").exists()
 
 
+SMALL_SHARDS = """
+from polyagents.index import builder, store
+from polyagents.__main__ import main
+builder.SHARD = store.SHARD = 64
+main()
+"""
+
+
 def test_several_processes_build_one_index(trained, file, tmp_path):
     """torchrun, as on several machines that share a folder."""
-    torchrun = Path(sys.executable).with_name("torchrun")
-    file.write_text("\n".join(f"reply {i}" for i in range(20_000)))  # two shards
+    torchrun, program = Path(sys.executable).with_name("torchrun"), tmp_path / "small_shards.py"
+    program.write_text(SMALL_SHARDS)
+    file.write_text("\n".join(f"reply {i}" for i in range(100)))  # two shards
     flags = ("-mf", trained("poly"), "--candidates-file", file, "--index-dir")
-    command = [torchrun, "--standalone", "--nproc-per-node", "2", "-m", "polyagents", "build_index"]
+    command = [torchrun, "--standalone", "--nproc-per-node", "2", program, "build_index"]
     done = subprocess.run(
         [*map(str, (*command, *flags, tmp_path / "both"))], capture_output=True, text=True, timeout=300
     )
     assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["candidates"] == 20_000
+    assert json.loads(done.stdout)["candidates"] == 100
     assert len(sorted((tmp_path / "both").glob("*.safetensors"))) == 2
     ranker = Ranker.load(trained("poly"))
     index = ranker.open_index(tmp_path / "both")
     texts = file.read_text().splitlines()
     assert list(index.texts()) == texts
-    for places in (range(20), range(19_980, 20_000)):  # of both shards, as one process encodes them
+    for places in (range(20), range(80, 100)):  # of both shards, as one process encodes them
         alone = ranker.encode_candidates([texts[place] for place in places])
         torch.testing.assert_close(index.rows(places), alone, rtol=0.01, atol=0.01 * float(alone.abs().max()))
 

@@ -135,7 +135,7 @@ def outcome(arguments, monkeypatch):
 
 @pytest.mark.parametrize("examples", [4, pytest.param(100, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("command", WORKING)
-def test_whatever_follows_a_command_of_ours(command, examples, base, tmp_path, monkeypatch):
+def test_whatever_follows_a_command_of_ours(command, examples, base, traced_once, tmp_path, monkeypatch):
     for module in (serve, page_server):
         monkeypatch.setattr(module, "server_of", Stopped)
     flags = [flag for flag in flags_of(command) if flag not in ("--help", "--workers")]

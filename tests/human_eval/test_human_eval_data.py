@@ -49,23 +49,6 @@ HOSTILE = [
 ]
 
 
-@pytest.fixture(scope="session")
-def socket():
-    """The folder of a PostgreSQL server's socket."""
-    if why := postgres.missing():
-        pytest.skip(why)
-    with postgres.server() as folder:
-        yield folder
-
-
-@pytest.fixture(params=["sqlite", "postgresql"])
-def database(request, tmp_path):
-    """What --database takes: an empty database of each kind."""
-    if request.param == "sqlite":
-        return str(tmp_path / "human_eval.db")
-    return postgres.new_database(request.getfixturevalue("socket"), f"test_{random.randrange(10**12)}")
-
-
 @pytest.fixture
 def store(database):
     """An empty store of each kind."""
@@ -1006,8 +989,8 @@ def test_a_row_that_nobody_of_us_stored_is_one_sentence(column, value, said, jud
     read_all(opened)
 
 
-def test_of_postgresql_too_a_row_of_another_shape_is_one_sentence(socket):
-    store, (token,) = evaluation(postgres.new_database(socket, "tampered"))
+def test_of_postgresql_too_a_row_of_another_shape_is_one_sentence(postgres_socket):
+    store, (token,) = evaluation(postgres.new_database(postgres_socket))
     judge_all(store, token)
     for change, read, said in (
         ("answers SET seconds = 'NaN'", store.judgements, "seconds nan"),

@@ -3,18 +3,19 @@
 import collections
 import contextlib
 import json
+import os
 import random
 import re
 import signal
 import sqlite3
 import subprocess
-import sys
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from html import unescape
 from pathlib import Path
 
+import forks
 import httpx2
 import jinja2
 import pandas
@@ -710,14 +711,16 @@ def test_the_address_for_the_platform_is_printed(command, trained, tmp_path, mon
 @contextlib.contextmanager
 def serving(folder, port=0):
     """The command in a process of its own; yields it and the address that it prints for the platform."""
-    command = [sys.executable, "-m", "polyagents", "human_eval", "serve", "--database", "s.db", "--port", str(port)]
+    command = ["human_eval", "serve", "--database", "s.db", "--port", port]
     command += ["--recruit", "prolific", "--study", "study.json", "--insecure"]
-    with subprocess.Popen(command, cwd=folder, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        try:
-            printed = dict(process.stdout.readline().strip().split("\t") for _ in range(2))
-            yield process, printed["prolific"].partition("/join")[0]
-        finally:
-            process.kill()
+    with open(os.devnull, "r+") as null:
+        files = {"stdin": null, "stdout": subprocess.PIPE, "stderr": null, "cwd": folder}
+        with forks.Child(forks.COMMAND, *command, **files, bare=True) as process:
+            try:
+                printed = dict(process.stdout.readline().strip().split("\t") for _ in range(2))
+                yield process, printed["prolific"].partition("/join")[0]
+            finally:
+                process.send_signal(signal.SIGKILL)
 
 
 class Participant:

@@ -140,9 +140,8 @@ def test_a_folder_that_is_not_shared_is_said(ranker, file, tmp_path, monkeypatch
 @pytest.fixture(scope="module", params=["pgvector", pytest.param("milvus-server", marks=pytest.mark.slow)])
 def address(request, tmp_path_factory):
     """The URL of an engine that several processes may open."""
-    if request.param == "pgvector" and (why := postgres.missing()):
-        pytest.skip(why)
-    with engines.running(request.param, tmp_path_factory.mktemp("engine")) as url:
+    socket = request.getfixturevalue("postgres_socket") if request.param == "pgvector" else None
+    with engines.running(request.param, tmp_path_factory.mktemp("engine"), socket) as url:
         yield url
 
 
@@ -161,24 +160,21 @@ def test_a_cluster_fills_an_engine(address, ranker, trained):
         ranker.index_in_engine(REPLIES, address.format(name="other"), cluster=other)
 
 
-def test_what_the_environment_says_of_an_engine_is_sent_along(monkeypatch):
+def test_what_the_environment_says_of_an_engine_is_sent_along(postgres_socket, monkeypatch):
     """A machine of the cluster knows neither PGPASSWORD nor PGUSER; where the engine is shows neither."""
-    if why := postgres.missing():
-        pytest.skip(why)
-    with postgres.server() as place:
-        url = postgres.new_database(place, "sent").replace("?", "/sent?", 1)
-        monkeypatch.setenv("PGPASSWORD", "s3cret")
-        monkeypatch.setenv("PGUSER", postgres.USER)
-        monkeypatch.setenv("PGAPPNAME", "ours")
-        engine = open_engine(url.replace(f"{postgres.USER}@", ""))
-        sent = pickle.dumps(engine)
-        for name in ("PGPASSWORD", "PGUSER", "PGAPPNAME"):
-            monkeypatch.delenv(name)
-        again = pickle.loads(sent)
-        found = again.connection.info
-        assert (found.password, found.user) == ("s3cret", postgres.USER) and again.name == engine.name
-        assert found.get_parameters()["application_name"] == "ours"
-        assert "s3cret" not in again.where
+    url = postgres.new_database(postgres_socket).replace("?", "/sent?", 1)
+    monkeypatch.setenv("PGPASSWORD", "s3cret")
+    monkeypatch.setenv("PGUSER", postgres.USER)
+    monkeypatch.setenv("PGAPPNAME", "ours")
+    engine = open_engine(url.replace(f"{postgres.USER}@", ""))
+    sent = pickle.dumps(engine)
+    for name in ("PGPASSWORD", "PGUSER", "PGAPPNAME"):
+        monkeypatch.delenv(name)
+    again = pickle.loads(sent)
+    found = again.connection.info
+    assert (found.password, found.user) == ("s3cret", postgres.USER) and again.name == engine.name
+    assert found.get_parameters()["application_name"] == "ours"
+    assert "s3cret" not in again.where
 
 
 def test_a_folder_of_milvus_lite_is_refused(ranker, tmp_path):

@@ -7,7 +7,6 @@ import json
 
 import engines
 import numpy as np
-import postgres
 import pytest
 import torch
 import with_ids
@@ -78,9 +77,8 @@ def opened(request, tmp_path_factory):
                 patch.setattr(module, "SHARD", 64)
             yield of_file
             return
-        if request.param == "pgvector" and (why := postgres.missing()):
-            pytest.skip(why)
-        url = stack.enter_context(engines.running(request.param, folder))
+        socket = request.getfixturevalue("postgres_socket") if request.param == "pgvector" else None
+        url = stack.enter_context(engines.running(request.param, folder, socket))
         engine = open_engine(url.format(name="contract"), make=True)  # Milvus Lite takes a second to open
         stack.callback(engine.close)
 

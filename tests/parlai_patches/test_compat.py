@@ -1,8 +1,6 @@
 """What our agents and tasks do to the ParlAI beside them, and what is said where there is none."""
 
-import subprocess
-import sys
-
+import forks
 import pytest
 import torch
 from parlai.nn.lr_scheduler import ReduceOnPlateauLRScheduler
@@ -11,8 +9,8 @@ from polyagents.parlai_patches import patches
 
 
 def python(code):
-    """Run some Python in a process of its own."""
-    return subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
+    """Run some Python in a process of its own that has imported neither ParlAI nor polyagents."""
+    return forks.run(code, bare=True)
 
 
 def test_without_parlai_an_agent_names_the_missing_command():

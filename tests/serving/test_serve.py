@@ -2,12 +2,13 @@
 
 import asyncio
 import json
+import os
 import signal
 import socket
 import subprocess
-import sys
 from pathlib import Path
 
+import forks
 import httpx2
 import pytest
 import torch
@@ -749,9 +750,12 @@ def test_a_port_that_is_taken_is_said_before_the_model_is_loaded(trained, ends_w
 
 
 def test_the_command_serves_until_ctrl_c(trained, replies):
-    command = [Path(sys.executable).with_name("polyagents"), "serve", "-mf", trained("bi")]
-    command += ["--candidates-file", str(replies), "--port", "0", "--token", "s"]
-    with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
+    """A start from the shell is in test_reload.py."""
+    command = ["serve", "-mf", trained("bi"), "--candidates-file", replies, "--port", "0", "--token", "s"]
+    with (
+        open(os.devnull, "r+") as null,
+        forks.Child(forks.COMMAND, *command, stdin=null, stdout=null, stderr=subprocess.PIPE) as process,
+    ):
         line = next(line for line in process.stderr if "http://" in line)
         url, _, _ = line.partition("http://")[2].partition("/?token=TOKEN ")  # a pipe is no terminal
         try:

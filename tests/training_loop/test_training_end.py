@@ -15,7 +15,7 @@ from polyagents.parlai_patches.training_end import points_of
 from polyagents.training_loop import training_curve
 from polyagents.training_loop.callbacks import Callback
 from polyagents.training_loop.summary import Summary
-from polyagents.training_loop.training_curve import Curves, Point, draw_beside
+from polyagents.training_loop.training_curve import Curves, Point, draw_beside, draw_curves
 
 PAIRS = [{"context": text, "label": label} for text, label, _ in colour_dialogues(16)]
 SMALL = {"model": "bi", "backbone": "scratch:tiny", "batchsize": 8, "log_every_n_steps": 1}
@@ -37,12 +37,12 @@ def is_picture(path):
         return image.format == "PNG" and image.width > 500
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def drawn(monkeypatch):
-    """The curves that were drawn, besides drawing them."""
-    found, draw = [], training_curve.draw_curves
+    """The curves that were drawn; here they are drawn, which they are not in other tests."""
+    found = []
     monkeypatch.setattr(
-        training_curve, "draw_curves", lambda path, curves: (found.append(curves), draw(path, curves))[1]
+        training_curve, "draw_curves", lambda path, curves: (found.append(curves), draw_curves(path, curves))[1]
     )
     return found
 

@@ -8,7 +8,7 @@ from collections import Counter
 from pathlib import Path
 
 import pytest
-from commands import KINDS, options, parlai, run
+from commands import KINDS, forked, options, run
 from parlai.core.opt import Opt
 from parlai.scripts.train_model import TrainModel
 
@@ -249,7 +249,8 @@ def test_applied_twice_is_once(monkeypatch):
 
 
 def test_plain_parlai_knows_the_names_with_our_agent(tmp_path):
-    done = parlai("train_model", "-m", KINDS["bi"], "-o", "convai2/bi/redit", "-mf", tmp_path / "M")
+    flags = ("-m", KINDS["bi"], "-o", "convai2/bi/redit", "-mf", tmp_path / "M")
+    done = forked("train_model", *flags, program="parlai", bare=True)
     wanted = (
         r"^parlai: -o convai2/bi/redit: .*did you mean convai2/bi/reddit.*; polyagents recipe list shows our recipes\.$"
     )

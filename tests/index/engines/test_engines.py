@@ -39,9 +39,8 @@ def encode(texts):
     scope="module", params=["milvus-lite", pytest.param("milvus-server", marks=pytest.mark.slow), "pgvector"]
 )
 def address(request, tmp_path_factory):
-    if request.param == "pgvector" and (why := postgres.missing()):
-        pytest.skip(why)
-    with engines.running(request.param, tmp_path_factory.mktemp("engine")) as url:
+    socket = request.getfixturevalue("postgres_socket") if request.param == "pgvector" else None
+    with engines.running(request.param, tmp_path_factory.mktemp("engine"), socket) as url:
         yield url
 
 
@@ -381,26 +380,21 @@ class Connection:
         return self.own.fileno()
 
 
-def test_who_may_only_read_searches_and_is_refused_the_rest():
-    if why := postgres.missing():
-        pytest.skip(why)
-    with postgres.server() as place:
-        url = postgres.new_database(place, "reading").replace("?", "/some?", 1)
-        made = EngineCandidates.build(open_engine(url), MODEL, WIDTH, ListedTexts(["1", "2"]), encode)
-        made.engine.connection.execute(
-            "CREATE ROLE reader LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader"
-        )
-        reader = url.replace("postgres@", "reader@")
-        reading = EngineCandidates.open(open_engine(reader), MODEL)
-        assert sorted(found_texts(reading, query(examples=1), 2)[0][0]) == ["1", "2"] and len(reading) == 2
-        for change in (
-            lambda: reading.add(ListedTexts(["3"]), encode),
-            lambda: candidates.remove(reading.engine, ["1"]),
-            lambda: EngineCandidates.build(open_engine(reader), "n" * 64, WIDTH, ListedTexts(["3"]), encode),
-        ):
-            with pytest.raises(EngineError, match=r"permission denied for (table|schema)"):
-                change()
-        assert len(made) == 2 and len(made.engine.versions()) == 1
+def test_who_may_only_read_searches_and_is_refused_the_rest(postgres_socket):
+    url = postgres.new_database(postgres_socket).replace("?", "/some?", 1)
+    made = EngineCandidates.build(open_engine(url), MODEL, WIDTH, ListedTexts(["1", "2"]), encode)
+    made.engine.connection.execute("CREATE ROLE reader LOGIN; GRANT SELECT ON ALL TABLES IN SCHEMA public TO reader")
+    reader = url.replace("postgres@", "reader@")
+    reading = EngineCandidates.open(open_engine(reader), MODEL)
+    assert sorted(found_texts(reading, query(examples=1), 2)[0][0]) == ["1", "2"] and len(reading) == 2
+    for change in (
+        lambda: reading.add(ListedTexts(["3"]), encode),
+        lambda: candidates.remove(reading.engine, ["1"]),
+        lambda: EngineCandidates.build(open_engine(reader), "n" * 64, WIDTH, ListedTexts(["3"]), encode),
+    ):
+        with pytest.raises(EngineError, match=r"permission denied for (table|schema)"):
+            change()
+    assert len(made) == 2 and len(made.engine.versions()) == 1
 
 
 # ---- rows that somebody else changed ---------------------------------------------------------------------------------
