@@ -51,7 +51,7 @@ SOURCE = (
     "5 million drawn vectors in bf16 that were measured there (docs/scale.md): ms for a context of one vector, builds "
     "without encoding, starts without the model. Recall is that over a million."
 )
-PROCESS = 204e6  # bytes of a process with torch, before it has a model or candidates; measured with the former
+PROCESS = 204e6  # bytes of a process with torch, but without a model or candidates; measured as the laws were
 
 
 @dataclass(frozen=True)
