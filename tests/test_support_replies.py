@@ -94,7 +94,7 @@ def test_an_index_that_is_not_there_is_one_sentence(module, files, monkeypatch, 
 
 @pytest.mark.browser
 def test_a_suggestion_is_taken_with_a_click(module, files):
-    from playwright.sync_api import sync_playwright
+    from playwright.sync_api import expect, sync_playwright
 
     server = uvicorn.Server(uvicorn.Config(module["create_app"](*files), port=0, log_level="error"))
     thread = threading.Thread(target=server.run)
@@ -118,8 +118,8 @@ def test_a_suggestion_is_taken_with_a_click(module, files):
             page.click("#suggestions button >> nth=1")
             assert page.input_value("#reply") == suggested[1]
             page.get_by_role("button", name="Send", exact=True).click()
-            assert page.locator("#turns li").all_inner_texts() == ["<b>where</b> is my kettle", suggested[1]]
-            assert page.locator("#suggestions button").count() == 0
+            expect(page.locator("#turns li")).to_have_text(["<b>where</b> is my kettle", suggested[1]])
+            expect(page.locator("#suggestions button")).to_have_count(0)
             assert not [text for text in problems if "favicon" not in text and "404" not in text]
             browser.close()
     finally:

@@ -18,6 +18,7 @@ import pytest
 from engines import free_port
 from environments import installed
 from evaluation import MODELS, SCRIPT, evaluation, human_eval
+from playwright.sync_api import expect
 
 from polyagents import InputError
 from polyagents.human_eval.formats.shown_pairs import left_of, shown_pairs
@@ -244,8 +245,9 @@ def test_people_judge_in_potato(store, page, tmp_path, capsys):
         page.click("button[type=submit] >> visible=true")
         for place, (speaker, reason) in enumerate(ANSWERS, 1):
             page.wait_for_selector(f"text=#{place}")
+            expect(page.locator("body")).to_contain_text(QUESTION)
             shown = page.inner_text("body")
-            assert QUESTION in shown and "<script>" in shown and not any(model in shown for model in MODELS)
+            assert "<script>" in shown and not any(model in shown for model in MODELS)
             page.check(f"input[type=radio][value='{speaker}']")
             if reason:
                 page.fill("textarea >> visible=true", reason)
@@ -297,7 +299,7 @@ def test_people_judge_in_label_studio(store, page, tmp_path, capsys):
         page.goto(f"{url}/projects/{project['id']}/data?labeling=1")
         for place, (speaker, reason) in enumerate(ANSWERS, 1):
             page.wait_for_selector(f"text={place} of {place}")
-            assert QUESTION in page.inner_text("body")
+            expect(page.locator("body")).to_contain_text(QUESTION)
             page.click(f"text={speaker}[{1 + (speaker == 'Speaker B')}]")
             if reason:
                 page.fill("textarea >> visible=true", reason)
