@@ -13,10 +13,14 @@ class LateDropout:
     """
 
     def __init__(self, model: RankingModel, scheduler: str):
-        is_late = scheduler in ENDING and model.settings.encoder.dropout is None
-        self.own = dropouts_of(model.module) if is_late else []
+        self.own = dropouts_of(model.module) if is_late(scheduler, model.settings.encoder.dropout) else []
 
     def follow(self, epochs: float) -> None:
         """Drop in the next batch what belongs to the passes that are completed."""
         for module, name, value in self.own:
             setattr(module, name, value if epochs >= 1 else 0.0)
+
+
+def is_late(scheduler: str, dropout: float | None) -> bool:
+    """Return whether a run drops nothing in its first pass; a dropout of None is the backbone's own."""
+    return scheduler in ENDING and dropout is None

@@ -11,7 +11,7 @@ import torch
 from polyagents.console import duration, in_columns
 from polyagents.models.model_options import TowerOptions
 from polyagents.ranking.ranking_model import RankingModel
-from polyagents.training_loop.schedule import ENDING
+from polyagents.training_loop.late_dropout import is_late
 
 MEANINGS = {
     "mrr": "the mean of 1 / rank of the right candidate: 1 if it always ranks first",
@@ -127,7 +127,7 @@ def said_choices(values: Mapping[str, Any], given: Container[str], examples: int
     names = ("batchsize", "num_epochs", "learningrate", "reduction_type", "similarity", "precision")
     chosen = {name: values.get(name) for name in names}
     chosen |= {"lr_scheduler": f"{scheduler}, warm-up {rises}"}
-    if scheduler in ENDING and values["dropout"] is None:
+    if is_late(scheduler, values["dropout"]):
         chosen["dropout"] = "from the second pass on"
     chosen = {name: value for name, value in chosen.items() if name not in given and value not in (None, -1)}
     parts = [f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in chosen.items()]
