@@ -28,8 +28,9 @@ from typing import Any
 import torch
 
 from polyagents import Ranker
-from polyagents.arguments import CommandParser, positive_int
+from polyagents.arguments import positive_int
 from polyagents.benchmarks.clients import Clients
+from polyagents.benchmarks.indexed import context_parser
 from polyagents.benchmarks.report import publish
 from polyagents.benchmarks.serving import UNLIMITED
 from polyagents.console import say
@@ -50,9 +51,7 @@ Span = tuple[float, float]
 
 def main() -> None:
     """Measure, print a table, and write it to DIR/reloading.json."""
-    parser = CommandParser("python -m polyagents.benchmarks.reloading", __doc__.split("\n")[0])
-    parser.add_argument("-mf", "--model-file", required=True, help="a bi- or poly-encoder")
-    parser.add_argument("--contexts-file", required=True, help="contexts, one per line")
+    parser = context_parser("reloading", __doc__.split("\n")[0])
     parser.add_argument("--work", required=True, help="folder for the indexes, which stay, and for figures")
     parser.add_argument("--size", type=positive_int, default=1_000_000, help="candidates")
     parser.add_argument("--clients", type=positive_int, default=2, help="requests at a time")

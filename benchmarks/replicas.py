@@ -32,10 +32,12 @@ from typing import Any
 import numpy as np
 from prometheus_client.parser import text_string_to_metric_families
 
-from polyagents.arguments import CommandParser, positive_int
+from polyagents.arguments import positive_int
 from polyagents.benchmarks.clients import Clients
+from polyagents.benchmarks.indexed import context_parser
 from polyagents.benchmarks.ports import answers, free_port
 from polyagents.benchmarks.report import publish
+from polyagents.benchmarks.serving import UNLIMITED
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.context_lines import read_contexts
@@ -43,8 +45,7 @@ from polyagents.serving.observing import READY
 
 Row = dict[str, Any]
 CONFIGURATION = Path(__file__).resolve().parent.parent / "deploy" / "haproxy.cfg"
-UNLIMITED = "1000000000"  # requests and texts per minute: all clients have one address
-NO_LIMITS = ("--requests-per-minute", UNLIMITED, "--texts-per-minute", UNLIMITED)
+NO_LIMITS = ("--requests-per-minute", str(UNLIMITED), "--texts-per-minute", str(UNLIMITED))
 LOADING = 300.0  # seconds in which a replica must be ready
 ANSWERING = 60.0  # seconds that a client waits for an answer before it counts as lost; the proxy gives up sooner
 ENDINGS = (signal.SIGKILL, signal.SIGTERM)
@@ -53,12 +54,10 @@ SENT_AGAIN = "haproxy_backend_redispatch_warnings_total"  # every retry of deplo
 
 def main() -> None:
     """Measure, print a table, and write it to DIR/replicas.json."""
-    parser = CommandParser("python -m polyagents.benchmarks.replicas", __doc__.split("\n")[0])
-    parser.add_argument("-mf", "--model-file", required=True, help="a bi- or poly-encoder")
+    parser = context_parser("replicas", __doc__.split("\n")[0])
     place = parser.add_mutually_exclusive_group(required=True)
     place.add_argument("--index-url", help="its candidates, in an engine that several may ask")
     place.add_argument("--index-dir", help="its candidates, in a folder that both map")
-    parser.add_argument("--contexts-file", required=True, help="contexts, one per line")
     parser.add_argument("--work", required=True, help="folder for logs and figures, created if it is missing")
     parser.add_argument("--clients", type=positive_int, default=8, help="requests at a time")
     parser.add_argument("--seconds", type=positive_int, default=30, help="of a run, without a replica's loading")
@@ -382,7 +381,7 @@ def proxy_for(program: str, replicas: Sequence[Replica], log: str) -> Iterator[P
         "COMMANDS": f"ipv4@127.0.0.1:{proxy.commands}",
         "LISTEN": f"127.0.0.1:{proxy.port}",
         "FIGURES": f"127.0.0.1:{proxy.figures}",
-        "REQUESTS_PER_MINUTE": UNLIMITED,
+        "REQUESTS_PER_MINUTE": str(UNLIMITED),
         **{f"REPLICA_{number}": f"127.0.0.1:{replica.port}" for number, replica in enumerate(replicas, 1)},
     }
     with started("HAProxy", [program, "-db", "-f", str(CONFIGURATION)], proxy.port, log, environment):

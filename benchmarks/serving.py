@@ -24,7 +24,7 @@ from polyagents.serving.limits import TOGETHER
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served
 
-UNLIMITED = 1_000_000_000  # requests and texts per minute: the measurement is one client
+UNLIMITED = 1_000_000_000  # requests and texts per minute: all clients of a measurement have one address
 TURNS = 4
 
 

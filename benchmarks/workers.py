@@ -17,7 +17,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from polyagents.arguments import CommandParser, positive_int, positive_ints
+from polyagents.arguments import positive_int, positive_ints
+from polyagents.benchmarks.indexed import context_parser
 from polyagents.benchmarks.load import Answer, Server, arrivals, figures, opened
 from polyagents.benchmarks.reloading import prepared
 from polyagents.benchmarks.replicas import Replica, haproxy, proxy_for, requests_of
@@ -28,9 +29,7 @@ SETUPS = {"one process, two threads": (1, 2), "two processes, one thread each": 
 
 def main() -> None:
     """Measure, print a table, and write it to DIR/workers.json."""
-    parser = CommandParser("python -m polyagents.benchmarks.workers", __doc__.split("\n")[0])
-    parser.add_argument("-mf", "--model-file", required=True, help="a bi- or poly-encoder")
-    parser.add_argument("--contexts-file", required=True, help="contexts, one per line")
+    parser = context_parser("workers", __doc__.split("\n")[0])
     parser.add_argument("--work", required=True, help="folder for the index, logs and figures")
     parser.add_argument("--rates", type=positive_ints, default=(10, 20, 30), help="requests a second, such as 10,20")
     parser.add_argument("--size", type=positive_int, default=200_000, help="candidates")
