@@ -1,10 +1,10 @@
-"""Whether a second process would make `polyagents serve` faster: one with two threads beside two with one each.
+"""What a second process brings: `serve` with two threads, two processes on one socket, and two servers.
 
     OMP_NUM_THREADS=1 python -m polyagents.benchmarks.workers -mf M --contexts-file contexts.txt --work DIR
 
 All map the same index folder, of random vectors (reloading.py), and are asked through HAProxy with deploy/haproxy.cfg.
-Requests arrive at random times (load.py), the same for both set-ups. These take turns, so that a busy moment of the
-machine meets both; the one that is not asked is idle.
+Requests arrive at random times (load.py), the same for all set-ups. These take turns, so that a busy moment of the
+machine meets all of them; those that are not asked are idle.
 """
 
 import argparse
@@ -24,7 +24,28 @@ from polyagents.benchmarks.reloading import prepared
 from polyagents.benchmarks.replicas import Replica, haproxy, proxy_for, requests_of
 from polyagents.benchmarks.report import publish
 
-SETUPS = {"one process, two threads": (1, 2), "two processes, one thread each": (2, 1)}  # processes, threads of each
+# `polyagents`, whose socket a second process shares, as a flag of `serve` would do it; killed with the first one.
+SHARED = """
+import ctypes, os
+from polyagents import __main__
+from polyagents.commands import serve
+
+def shared(*where):
+    opened = bound(*where)
+    opened.listen()
+    if os.fork() == 0:
+        ctypes.CDLL(None).prctl(1, 9)
+    return opened
+
+bound, serve.listening = serve.listening, shared
+__main__.main()
+"""
+ALONE = ["-m", "polyagents"]
+SETUPS = {  # servers, how each is started, threads of each process
+    "one process, two threads": (1, ALONE, 2),
+    "two processes on one socket, one thread each": (1, ["-c", SHARED], 1),
+    "two servers, one thread each": (2, ALONE, 1),
+}
 
 
 def main() -> None:
@@ -58,18 +79,19 @@ def measured(opt: argparse.Namespace) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def serving(opt: argparse.Namespace, name: str, processes: int, threads: int) -> Iterator[Server]:
-    """Start processes and a proxy in front of them, which end with the `with`."""
+def serving(opt: argparse.Namespace, name: str, servers: int, program: list[str], threads: int) -> Iterator[Server]:
+    """Start servers and a proxy in front of them, which end with the `with`."""
     token = secrets.token_hex(16)
-    replicas = [Replica(opt, f"{name}-{number}", token) for number in range(processes)]
+    replicas = [Replica(opt, f"{name}-{number}", token) for number in range(servers)]
     try:
         for replica in replicas:
             replica.environment["OMP_NUM_THREADS"] = str(threads)
+            replica.command[1:3] = program
             replica.start()
         for replica in replicas:
             replica.wait()
         log = os.path.join(opt.work, f"{name}-proxy.log")
-        # The configuration has two servers: one process is both.
+        # The configuration has two servers: one is both.
         with proxy_for(haproxy(), (replicas * 2)[:2], log) as proxy:
             time.sleep(3)  # its checks have found them ready
             yield Server(name, (), proxy.port, {"POLYAGENTS_TOKEN": token}, log)
