@@ -128,6 +128,7 @@ def test_a_large_validation_is_cut(monkeypatch, capsys):
         trainer, "validate", lambda *_: {"loss": 1.0, "hits@1": 0.5, "candidates": 1, "no_candidates": 0}
     )
     monkeypatch.setattr("polyagents.training_loop.progress_bar.METRICS", ("loss",))
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     notes = Notes()
     Ranker.train(PAIRS, valid=PAIRS * 20, callbacks=[notes], max_train_steps=2, **SMALL | {"progress": True})
     assert len(notes.trainer.valid) == 32 and notes.evaluated == [0, 2]
