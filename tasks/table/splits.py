@@ -94,20 +94,20 @@ def open_split(path: str, split: str) -> Table:
         InputError: there is none, its columns are others, or it is empty; NoTestSplit where it is the test set.
     """
     if not os.path.exists(path):
-        raise InputError(f"--table-path {path}: there is no such file or folder; give {KINDS}.")
+        raise InputError(f"{path}: there is no such file or folder; give {KINDS}.")
     if not is_divided(path):
         blocks, columns = FILES.split(path, split)
         if not blocks or columns is None:
-            raise InputError(f"--table-path {path} has no rows in {split}.")
+            raise InputError(f"{path} has no rows in {split}.")
         return Table(blocks, columns)
     read, columns = FILES.read(path)
     if not read or columns is None:
-        raise InputError(f"--table-path {path} has no rows.")
+        raise InputError(f"{path} has no rows.")
     chosen = list(parts_of(read, split))
     if not chosen:
         kind = NoTestSplit if split == "test" else InputError
         raise kind(
-            f"--table-path {path} has too few rows: none of them is in {split}, which gets a tenth of the contexts by "
+            f"{path} has too few rows: none of them is in {split}, which gets a tenth of the contexts by "
             f"a checksum. Add rows, or give a folder with files named train, valid and test."
         )
     return Table(chosen, columns)
