@@ -6,7 +6,7 @@ from typing import Any, NamedTuple, overload
 
 from polyagents.decisions.calibration import Calibration
 from polyagents.decisions.deciding import Decision
-from polyagents.errors import InputError
+from polyagents.errors import InputError, check_count
 from polyagents.files.given_texts import texts_of
 from polyagents.index.in_memory import Candidates, Listed
 from polyagents.ranker import Match, Ranker
@@ -46,8 +46,7 @@ class Pipeline:
     """
 
     def __init__(self, first: Ranker, second: Ranker | None, rerank_top: int = RERANK_TOP):
-        if rerank_top < 1:
-            raise InputError(f"rerank_top is {rerank_top}; it must be 1 or more.")
+        check_count("rerank_top", rerank_top)
         self.first, self.second, self.rerank_top = first, second, rerank_top
 
     @overload

@@ -30,7 +30,7 @@ from polyagents.decisions.deciding import Decision, decisions_of
 from polyagents.decisions.examples import examples_of
 from polyagents.decisions.fitted import calibration_of
 from polyagents.decisions.scoring import rerank_scores, scores_of_options
-from polyagents.errors import InputError, meant
+from polyagents.errors import InputError, check_count, meant
 from polyagents.files.given_texts import texts_of
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker, encoded
 from polyagents.index.columns import Columns
@@ -588,8 +588,6 @@ class Ranker:
         Raises:
             FilterError: the filter names an unknown field, or a value of another kind than the field's.
         """
-        if top_k < 1:
-            raise InputError(f"top_k is {top_k}; it must be 1 or more.")
         if isinstance(contexts, str):
             return self.rank([contexts], candidates, top_k, filter)[0]
         return self.search(texts_of(contexts, "contexts"), candidates, top_k, filter)[0]
@@ -623,6 +621,7 @@ class Ranker:
             EngineError: an engine does not answer.
             InputError: other weights encoded the candidates.
         """
+        check_count("top_k", top_k)
         asked, ranked = texts_of(contexts, "contexts", one=True), as_index(index, self.model)
         where = ranked.filter(filter)
         ids = (self.model.context_ids(block) for block in in_blocks(asked))
@@ -690,6 +689,7 @@ class Ranker:
         Raises:
             InputError: there are fewer than 50 examples with a right option, or 1 to 9 without; an example is not one.
         """
+        check_count("rerank_top", rerank_top)
         given = examples_of(examples, candidates)
         second = None if rerank is None else (rerank.model, rerank.identity)
         self.calibration = calibration_of(self.model, self.identity, given, second, rerank_top)
@@ -749,6 +749,7 @@ class Ranker:
         """
         if isinstance(contexts, str):
             return self.decide([contexts], options, none, rerank, rerank_top)[0]
+        check_count("rerank_top", rerank_top)
         asked, known = texts_of(contexts, "contexts"), self.calibration
         second = None if rerank is None else rerank.identity
         problem = None if known is None else misfit(known, self.identity, second, rerank_top)

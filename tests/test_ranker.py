@@ -14,7 +14,7 @@ import pytest
 import torch
 from commands import own
 
-from polyagents import InputError, Match, Ranker
+from polyagents import InputError, Match, Pipeline, Ranker
 from polyagents.commands.parlai_command import check_model_file, with_full_names
 from polyagents.files.context_lines import read_contexts
 from polyagents.models.architecture import ARCHITECTURES, options_with
@@ -62,8 +62,20 @@ def test_rank_sorts_by_score_and_then_by_index(ranker):
     assert [len(row) for row in several] == [2, 2, 2]
     assert several[0] == [Match(m.index, m.text, pytest.approx(m.score, abs=1e-4)) for m in matches[:2]]
     assert ranker.rank(CONTEXTS[0], [], top_k=2) == []
-    with pytest.raises(InputError, match="must be 1 or more"):
-        ranker.rank(CONTEXTS[0], REPLIES, top_k=0)
+
+
+@pytest.mark.parametrize("wrong", [0, -1, True, "3", 2.0, None])
+def test_a_number_of_things_is_a_whole_number_of_1_or_more(ranker, wrong):
+    examples = [{"context": "hi", "label": REPLIES[0]}]
+    for call in (
+        lambda: ranker.rank(CONTEXTS[0], REPLIES, top_k=wrong),
+        lambda: ranker.search(CONTEXTS[0], REPLIES, top_k=wrong),
+        lambda: ranker.decide(CONTEXTS[0], REPLIES, rerank_top=wrong),
+        lambda: ranker.calibrate(examples, REPLIES, rerank_top=wrong),
+        lambda: Pipeline(ranker, None, wrong),
+    ):
+        with pytest.raises(InputError, match=r"(top_k|rerank_top) is .*; it must be 1 or more"):
+            call()
 
 
 def test_an_option_of_several_texts_scores_between_their_mean_and_the_best(ranker):

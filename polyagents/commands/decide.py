@@ -66,7 +66,7 @@ def read_options(path: str) -> Any:
     """Read options: lines, or JSON names with texts."""
     from polyagents.index.records import read_candidates  # imports torch
 
-    if os.path.splitext(path)[1] != ".json":
+    if os.path.splitext(path)[1].lower() != ".json":
         return read_candidates(path)
     try:
         found = read_json(path)

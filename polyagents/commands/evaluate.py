@@ -141,6 +141,6 @@ def check_flags(opt: Mapping[str, Any]) -> None:
     flags = {f"--{name.replace('_', '-')}": opt[name] for name in ("out", "trec_run", "trec_qrels")}
     given = {flag: path for flag, path in flags.items() if path is not None}
     for flag, path in given.items():
-        check_out_file(flag, path)
+        check_out_file(flag, path, (opt["model_file"], opt.get("table_path")))
     if len({os.path.realpath(path) for path in given.values()}) < len(given):
         raise InputError(f"{', '.join(given)} name the same file; give each its own name.")

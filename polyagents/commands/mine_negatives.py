@@ -49,7 +49,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Read, search, write; then report the result."""
-    check_out_file("--outfile", opt["outfile"])
+    check_out_file("--outfile", opt["outfile"], (opt["miner"], opt.get("table_path"), opt["candidates_file"]))
 
     from polyagents.files.atomic import atomic_write  # these import torch: errors in flags are reported before
     from polyagents.index.builder import BLOCK

@@ -103,11 +103,18 @@ def index_scores(model: RankingModel, context: str, index: Index) -> OptionScore
     if wanted == count and not isinstance(index, EngineCandidates):  # which only finds the best; sorting costs more
         every = index.scores(query)[0].cpu().numpy().astype(np.float64)
         there = np.flatnonzero(every != -np.inf)  # without removed ones
-        return Options.plain(index.texts_of(there)), finite(every[there]), None
+        return *distinct_options(index.texts_of(there), every[there]), None
     (hits,) = index.search(query, wanted)
     note = f"Probabilities are over the {wanted:,} best of {count:,} candidates." if wanted < count else None
-    scores, texts = hits.scores.astype(np.float64), hits.texts
-    return Options.plain(texts), finite(scores), note
+    return *distinct_options(hits.texts, hits.scores.astype(np.float64)), note
+
+
+def distinct_options(texts: Sequence[str], scores: Floats) -> tuple[Options, Floats]:
+    """Return candidates as options: those with the same text, under several ids, are one."""
+    places: dict[str, int] = {}
+    for place, text in enumerate(texts):
+        places.setdefault(text, place)
+    return Options.plain(list(places)), finite(scores[list(places.values())])
 
 
 def own_scores(model: RankingModel, contexts: Sequence[str], lists: Sequence[Sequence[str]]) -> Floats:

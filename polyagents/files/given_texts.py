@@ -31,8 +31,15 @@ def texts_of(given: Any, name: str, one: bool = False) -> list[str]:
     for place, text in enumerate(texts):
         if not isinstance(text, str):
             raise InputError(f"{name} has {text!r:.80} at place {place}; give {wanted}.")
-        try:
-            text.encode()
-        except UnicodeEncodeError as error:
-            raise InputError(f"{name} has half a character at place {place} ({text[:40]!a}); remove it.") from error
+        if not is_whole(text):
+            raise InputError(f"{name} has half a character at place {place} ({text[:40]!a}); remove it.")
     return texts
+
+
+def is_whole(text: str) -> bool:
+    """Return whether a text has no half of a surrogate pair, which JSON can spell and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

@@ -1,11 +1,13 @@
 """What a command may write: a folder that is new, empty, or its own; this is decided here for all commands."""
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from polyagents.errors import InputError
 
 LOCK = ".lock"  # of `exclusive_folder`
+# What a command finds by the name of a model file.
+MODEL_PARTS = ("", ".opt", ".dict", ".dict.codecs", ".calibration.json", ".trainstats", ".checkpoint")
 
 
 def refuse_foreign(folder: str, kind: str, flag: str, is_own: Callable[[str], bool] = lambda folder: False) -> None:
@@ -62,12 +64,20 @@ def marker_of(kind: str) -> str:
     return f".polyagents-{kind.replace(' ', '-')}"
 
 
-def check_out_file(flag: str, path: str) -> None:
-    """Refuse a file that cannot be written, before hours are spent on its content.
+def check_out_file(flag: str, path: str, inputs: Iterable[str | None] = ()) -> None:
+    """Refuse a file that cannot or must not be written, before hours are spent on its content.
+
+    Args:
+        inputs: what the command reads: files, folders, models; None is skipped.
 
     Raises:
-        InputError: it is a folder, or in a folder that is missing or not writable.
+        InputError: it is a folder, in a folder that is missing or not writable, or among `inputs`.
     """
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
         raise InputError(f"{flag} {path} cannot be written; give the name of a file in a folder of your own.")
+    target = os.path.realpath(path)
+    for source in filter(None, inputs):
+        own = os.path.realpath(source)
+        if target in [f"{own}{part}" for part in MODEL_PARTS] or target.startswith(f"{own}{os.sep}"):
+            raise InputError(f"{flag} {path} would replace what is read from {source}; give another name.")

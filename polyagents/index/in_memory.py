@@ -116,7 +116,7 @@ class InMemoryCandidates(InMemoryVectors, ScannedIndex):
 
     def remove(self, names: Sequence[str]) -> "InMemoryCandidates":
         """Return these candidates without some; the others keep their index."""
-        gone = set(names)
+        gone = set(texts_of(names, "names"))
         alive = torch.tensor([name not in gone for name in self.names])
         alive = alive if self.all.alive is None else self.all.alive & alive
         return InMemoryCandidates(self.listed, self.all.exact(slice(None)), self.encoded_by, alive, self.columns)
@@ -240,7 +240,7 @@ class ListedCandidates(Index):
 
     def remove(self, names: Sequence[str]) -> "ListedCandidates":
         """Return the list without some candidates; those after them move up."""
-        gone, own = set(names), names_of(self.listed, self.columns)
+        gone, own = set(texts_of(names, "names")), names_of(self.listed, self.columns)
         return self._without({place for place, name in enumerate(own) if name in gone})
 
     def _without(self, gone: set[int]) -> "ListedCandidates":

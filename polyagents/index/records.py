@@ -14,6 +14,7 @@ from typing import Any, BinaryIO
 import numpy as np
 
 from polyagents.errors import InputError, first_line
+from polyagents.files.given_texts import is_whole
 from polyagents.files.hashing import stream_digest, text_key, utf8
 from polyagents.files.json_files import parse_json
 from polyagents.files.lines import lines_of
@@ -294,8 +295,8 @@ def record_of(row: Any, fields: Fields, where: str) -> Record:
     """
     number = id_of(row, where)
     text = row.get("text")
-    if not isinstance(text, str) or not text.strip():
-        raise InputError(f"{where} has the text {text!r:.60}; give a text that is not blank.")
+    if not isinstance(text, str) or not text.strip() or not is_whole(text):
+        raise InputError(f"{where} has the text {text!r:.60}; give a text that is not blank, without half characters.")
     values = []
     for name, kind in fields.items():
         given = row.get(name)

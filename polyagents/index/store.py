@@ -21,6 +21,7 @@ import torch
 from torch import Tensor
 
 from polyagents.errors import InputError
+from polyagents.files.given_texts import texts_of
 from polyagents.files.hashing import fingerprint, stream_digest, text_key, utf8
 from polyagents.files.own_folder import refuse_foreign
 from polyagents.index.approximate import search_shortlist
@@ -377,7 +378,8 @@ class CandidateStore(ScannedIndex):
         >>> len(ranker.open_index("replies.index").remove(["bye", "good night"]))
         5
         """
-        places = self._places(key_columns(b"".join(text_key(utf8(name)) for name in names)))
+        keys = b"".join(text_key(utf8(name)) for name in texts_of(names, "names"))
+        places = self._places(key_columns(keys))
         return self.delete(places[places >= 0].tolist())
 
     def delete(self, indices: Iterable[int]) -> "CandidateStore":

@@ -62,6 +62,10 @@ def test_a_text_that_is_listed_twice_counts_once(calibrated):
     ranker = Ranker.load(calibrated("bi"))
     once, twice = ranker.decide(CONTEXT, OPTIONS), ranker.decide(CONTEXT, [*OPTIONS, *OPTIONS[:2]])
     assert twice == once
+    repeated = [{"id": f"{place}", "text": text} for place, text in enumerate([*OPTIONS, *OPTIONS[:2]])]
+    for listed in (repeated, [*OPTIONS, *OPTIONS[:2]]):
+        found = ranker.decide(CONTEXT, ranker.prepare(listed))
+        assert found.choice == once.choice and found.probabilities == pytest.approx(once.probabilities, abs=1e-4)
 
 
 def test_ties_are_decided_by_name():

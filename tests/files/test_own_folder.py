@@ -6,12 +6,12 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from commands import own
+from commands import copy_model, own
 
 from polyagents import InputError, Ranker
 from polyagents.backends.export_folder import temporary_folder
 from polyagents.files.locks import lock_model
-from polyagents.files.own_folder import own_folder
+from polyagents.files.own_folder import check_out_file, own_folder
 from polyagents.human_eval.formats.crowd_task import write_crowd_task
 from polyagents.human_eval.records import DEFAULT_QUESTION, Judgement
 from polyagents.human_eval.statistics.evaluation_report import write_report
@@ -113,3 +113,27 @@ def test_a_foreign_file_beside_a_new_model_is_kept(part, content, tmp_path):
     with pytest.raises(InputError, match="training would overwrite it"):
         lock_model(str(tmp_path / "M"))
     assert contents(tmp_path) == [(str(path), True if content is None else content.encode())]
+
+
+@pytest.mark.parametrize("name", ["M", "M.opt", "M.dict", "M.checkpoint", "link", "table/train.jsonl", "F"])
+def test_what_is_read_is_not_written(name, tmp_path):
+    (tmp_path / "table").mkdir()
+    (tmp_path / "link").symlink_to(tmp_path / "M")
+    inputs = [str(tmp_path / "M"), str(tmp_path / "table"), None, str(tmp_path / "F")]
+    with pytest.raises(InputError, match="would replace what is read from"):
+        check_out_file("--out", str(tmp_path / name), inputs)
+    for allowed in ("M.json", "N", "table.json"):
+        check_out_file("--out", str(tmp_path / allowed), inputs)
+
+
+@pytest.mark.parametrize("command", ["evaluate", "mine_negatives"])
+def test_no_command_replaces_its_model_or_its_table(command, trained, tmp_path, capsys):
+    file = copy_model(trained("bi"), tmp_path / "M")
+    table = tmp_path / "t.jsonl"
+    table.write_text("".join(f'{{"context": "{n}", "label": "x{n % 7}"}}\n' for n in range(60)))
+    flag = {"evaluate": "--out", "mine_negatives": "--outfile"}[command]
+    before = contents(tmp_path)
+    for out in (file, f"{file}.opt", table):
+        with pytest.raises(InputError, match="would replace what is read"):
+            own(command, "-mf", file, "-t", "polyagents.tasks.table", "--table-path", table, flag, out)
+    assert contents(tmp_path) == before

@@ -156,6 +156,14 @@ def test_added_and_removed_candidates_are_seen_by_the_next_search_and_the_others
     assert len(more.add(ListedTexts([*fresh]), encode)) == len(more)
 
 
+@pytest.mark.parametrize("wrong", ["hello", [5], None, b"hello"])
+def test_what_is_removed_is_a_list_of_texts(index, wrong):
+    before = len(index)
+    with pytest.raises(InputError, match=r"names (is|has)"):
+        index.remove(wrong)
+    assert len(index) == before
+
+
 def test_fewer_candidates_than_asked_for_are_all_of_them(opened):
     few = opened(["5", "6"])
     assert [sorted(hits.texts) for hits in few.search(query(), 10)] == [["5", "6"]] * 6

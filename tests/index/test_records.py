@@ -103,6 +103,12 @@ def test_a_row_that_is_not_a_candidate_is_named_before_anything_is_written(tmp_p
     assert not folder.exists()
 
 
+def test_half_a_character_is_refused(tmp_path, maker):
+    (tmp_path / "c.jsonl").write_text(r'{"id": "a", "text": "half \ud83d"}')
+    with pytest.raises(InputError, match=r"Line 1 of .* without half characters"):
+        CandidateStore.build(str(tmp_path / "c.jsonl"), str(tmp_path / "c.index"), maker)
+
+
 def test_lines_that_are_not_json_and_files_that_are_not_parquet(tmp_path):
     (tmp_path / "c.jsonl").write_text('{"id": "a", "text": "1"}\nhello\n')
     (tmp_path / "c.parquet").write_text("hello")

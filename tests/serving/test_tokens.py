@@ -44,6 +44,8 @@ def test_a_line_is_a_token_or_a_name_scopes_and_a_token(text, expected):
         ("grafana SECRET ask", "line 2 has an unknown scope"),
         ("ask SECRET", "line 2 is not NAME SCOPE[,SCOPE] TOKEN"),
         ("grafana metrics SECRET of two", "line 2 is not NAME SCOPE[,SCOPE] TOKEN"),
+        ("# SECRET", "line 2 begins with #"),
+        ("  #SECRET", "line 2 begins with #"),
     ],
 )
 def test_a_slip_in_a_line_is_refused_and_gives_nobody_more_rights(line, said, tmp_path):

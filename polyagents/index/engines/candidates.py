@@ -9,6 +9,7 @@ from torch import Tensor
 
 from polyagents.console import Bar
 from polyagents.errors import InputError
+from polyagents.files.given_texts import texts_of
 from polyagents.index.approximate import Neighbours, search_one
 from polyagents.index.builder import ALONE, BLOCK, BuildPart, Cluster, Encode, Worker, other_model
 from polyagents.index.engines.engine import (
@@ -232,7 +233,7 @@ class EngineCandidates(Index):
 
     def remove(self, names: Sequence[str]) -> "EngineCandidates":
         """Remove candidates from every model's collection, as `remove` below."""
-        remove(self.engine, names)
+        remove(self.engine, texts_of(names, "names"))
         return self
 
     def check(self) -> None:
