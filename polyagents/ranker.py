@@ -634,8 +634,10 @@ class Ranker:
         >>> len(ranker.query(["hi", "how are you"]))
         2
         """
-        model = two_towers(self.model)
-        return model.query(model.context_ids(texts_of(contexts, "contexts", one=True)))
+        model, asked = two_towers(self.model), texts_of(contexts, "contexts", one=True)
+        if not asked:
+            raise InputError("There are no contexts; give one or more.")
+        return model.query(model.context_ids(asked))
 
     def rerank(self, context: str, matches: Sequence[Match], top_k: int = 10) -> list[Match]:
         """Sort matches of another ranker by this one: a uni- or cross-encoder after a fast one's shortlist.

@@ -64,6 +64,18 @@ def test_rank_sorts_by_score_and_then_by_index(ranker):
     assert ranker.rank(CONTEXTS[0], [], top_k=2) == []
 
 
+def test_a_query_has_a_context(trained):
+    with pytest.raises(InputError, match="no contexts"):
+        Ranker.load(trained("bi")).query([])
+
+
+def test_a_model_is_saved_in_a_folder_that_can_be_made(trained, tmp_path):
+    (tmp_path / "file").write_text("hello")
+    ranker = Ranker.load(trained("bi"))
+    with pytest.raises(InputError, match=r"cannot be made .*give a file in another folder"):
+        ranker.save(tmp_path / "file" / "M")
+
+
 @pytest.mark.parametrize("wrong", [0, -1, True, "3", 2.0, None])
 def test_a_number_of_things_is_a_whole_number_of_1_or_more(ranker, wrong):
     examples = [{"context": "hi", "label": REPLIES[0]}]

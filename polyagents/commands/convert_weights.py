@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import CommandParser
 from polyagents.errors import InputError
+from polyagents.files.own_folder import make_folder_of
 from polyagents.zoo.datapath import add_datapath_flag, datapath
 
 if TYPE_CHECKING:
@@ -55,7 +56,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
     moved = {} if opt["backbone"] is None else {"backbone": opt["backbone"]}
     model = Ranker.load(file, no_cuda=True, datapath=datapath(opt["datapath"]), **moved).model.merged()
-    os.makedirs(os.path.dirname(os.path.abspath(out)), exist_ok=True)
+    make_folder_of(out)
     print(WRITERS[target](model, out))
 
 

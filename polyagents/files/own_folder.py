@@ -81,3 +81,16 @@ def check_out_file(flag: str, path: str, inputs: Iterable[str | None] = ()) -> N
         own = os.path.realpath(source)
         if target in [f"{own}{part}" for part in MODEL_PARTS] or target.startswith(f"{own}{os.sep}"):
             raise InputError(f"{flag} {path} would replace what is read from {source}; give another name.")
+
+
+def make_folder_of(file: str) -> None:
+    """Make the folder of a file that is to be written.
+
+    Raises:
+        InputError: it cannot be made.
+    """
+    folder = os.path.dirname(os.path.abspath(file))
+    try:
+        os.makedirs(folder, exist_ok=True)
+    except OSError as error:
+        raise InputError(f"{folder} cannot be made ({error.strerror}); give a file in another folder.") from error

@@ -222,8 +222,14 @@ class RowGroups:
         self.path = path
         self.faults = (OSError, pyarrow.ArrowException)
         schema = self._read(lambda: parquet.read_metadata(path)).schema
-        there = {schema.column(place).path for place in range(len(schema.names))}  # of lists and objects: longer paths
+        leaves = {schema.column(place).path for place in range(len(schema.names))}  # of lists and objects: longer paths
+        there = self._read(schema.to_arrow_schema).names
         self.columns = [name for name in columns if name in there]
+        for name in self.columns:
+            if there.count(name) > 1:
+                raise InputError(f"{path} has more than one column {name}; leave one of them.")
+            if name not in leaves:
+                raise InputError(f"{path} has lists or objects in its column {name}; give single values.")
         # Each text once, however often a file repeats it: otherwise a file of a kilobyte may fill the memory.
         self.file = self._read(lambda: parquet.ParquetFile(path, read_dictionary=self.columns))
         counts = [self.file.metadata.row_group(group).num_rows for group in range(len(self))]

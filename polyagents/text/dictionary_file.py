@@ -45,8 +45,8 @@ class DictionaryFile:
             return cls(tokenizer, content["backbone_config"], made_for)
         except Exception as error:  # no JSON, or not ours; the tokenizers library raises bare Exceptions
             raise InputError(
-                f"{path} is not a dictionary of polyagents (a whole {FORMAT} file). Delete it to build it again, or "
-                f"give the right one with --dict-file."
+                f"{path} is not a dictionary of polyagents (a whole {FORMAT} file). Put the model's own back; a "
+                f"training that starts anew builds it again."
             ) from error
 
     def write(self, path: str) -> None:

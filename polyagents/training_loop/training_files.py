@@ -16,6 +16,7 @@ from polyagents.errors import InputError
 from polyagents.files.atomic import clear_leftovers
 from polyagents.files.hashing import utf8
 from polyagents.files.locks import lock_model
+from polyagents.files.own_folder import make_folder_of
 from polyagents.model_files.initial_weights import CHECKPOINT
 from polyagents.model_files.loading import checked_weights, read_weights
 from polyagents.model_files.saving import save_model
@@ -57,7 +58,7 @@ class TrainingFiles:
         self._best: dict[str, Tensor] | None = None
         if file is None:
             return
-        os.makedirs(os.path.dirname(os.path.abspath(file)), exist_ok=True)
+        make_folder_of(file)
         self._lock = lock_model(file)
         clear_leftovers(file)
         checkpoint = f"{file}{CHECKPOINT}"

@@ -78,7 +78,7 @@ class DataFiles:
         kind = NoTestSplit if split == "test" else InputError
         there = ", ".join(found[:5]) or "no data files"
         return kind(
-            f"{self.flag} {path} has no {split} split (there: {there}); its name begins with "
+            f"{path} has no {split} split (there: {there}); its name begins with "
             f"{' or '.join(NAMES[split])}. To evaluate on another task, give -et."
         )
 

@@ -103,6 +103,23 @@ def test_a_row_that_is_not_a_candidate_is_named_before_anything_is_written(tmp_p
     assert not folder.exists()
 
 
+@pytest.mark.parametrize(
+    ("columns", "said"),
+    [
+        ([("id", ["a"]), ("text", ["1"]), ("text", ["2"])], "more than one column text"),
+        ([("id", ["a"]), ("text", ["1"]), ("tenant", [["x"]])], "lists or objects in its column tenant"),
+        ([("id", ["a"]), ("text", ["1"]), ("tenant", [{"x": "y"}])], "lists or objects in its column tenant"),
+    ],
+)
+def test_a_column_of_parquet_is_there_once_and_has_single_values(columns, said, tmp_path, maker):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    names, values = zip(*columns, strict=True)
+    table = pyarrow.Table.from_arrays([pyarrow.array(one) for one in values], names)
+    parquet.write_table(table, tmp_path / "c.parquet")
+    with pytest.raises(InputError, match=said):
+        CandidateStore.build(str(tmp_path / "c.parquet"), str(tmp_path / "c.index"), maker, fields=FIELDS)
+
+
 def test_half_a_character_is_refused(tmp_path, maker):
     (tmp_path / "c.jsonl").write_text(r'{"id": "a", "text": "half \ud83d"}')
     with pytest.raises(InputError, match=r"Line 1 of .* without half characters"):
