@@ -10,7 +10,6 @@ import transformers
 
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_folder, write_text
-from polyagents.files.own_folder import make_folder_of
 from polyagents.models.adapters import trained_weights
 from polyagents.models.backbone import config_values
 from polyagents.ranking.ranking_model import RankingModel
@@ -27,7 +26,6 @@ def save_model(model: RankingModel, file: str, state: Mapping[str, Any] | None =
     Raises:
         InputError: the disk is full, or the files may not be written.
     """
-    make_folder_of(file)
     options = {**model.saved, "model": f"polyagents:{model.architecture}", "dict_file": f"{file}.dict"}
     made_for = {name: options.get(name) for name in ("backbone", "vocabulary", "task")}
     DictionaryFile(model.tokenizer, config_values(model.context_encoder.backbone), made_for).write(f"{file}.dict")

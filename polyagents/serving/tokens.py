@@ -126,7 +126,7 @@ def parsed(lines: Iterable[str]) -> tuple[Token, ...]:
         if not (words := line.split()):
             continue
         if words[0].startswith("#"):
-            raise InputError(f"line {number} begins with #; the file has tokens only, and no comments.")
+            raise InputError(f"line {number} begins with #; there are tokens only, and no comments.")
         if is_token(words):
             found.append(Token(line.strip(), frozenset((MAY_ASK, MAY_READ_METRICS) if found else SCOPES)))
             continue

@@ -4,13 +4,13 @@ With it, `M` and `M.opt` a model is complete: neither the hub nor the backbone's
 """
 
 import json
-import os
 from dataclasses import dataclass
 from typing import Any
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write
 from polyagents.files.json_files import read_json
+from polyagents.files.own_folder import make_folder_of
 from polyagents.text.tokenizer import RankingTokenizer
 
 FORMAT = "polyagents-dictionary-1"
@@ -52,7 +52,7 @@ class DictionaryFile:
     def write(self, path: str) -> None:
         """Write the file atomically."""
         content = self.tokenizer.content()
-        os.makedirs(os.path.dirname(path) or ".", exist_ok=True)
+        make_folder_of(path)
         with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as out:
             json.dump(
                 {

@@ -89,7 +89,7 @@ class DatasetColumns:
 
 READERS = {".parquet": of_parquet, ".jsonl": of_json_lines, ".json": of_json_lines}
 KINDS = "a folder that datasets' save_to_disk wrote, .parquet or .jsonl files, or a folder of such files"
-FILES = DataFiles("--hf-dataset", KINDS, READERS, DatasetColumns.of)
+FILES = DataFiles(KINDS, READERS, DatasetColumns.of)
 
 
 def open_split(path: str, split: str) -> Table:

@@ -19,15 +19,14 @@ Reader = Callable[[str], tuple[list[Block], list[str]]]
 
 @dataclass(frozen=True)
 class DataFiles:
-    """What a flag names: a file of rows, or a folder of such files.
+    """A file of rows, or a folder of such files.
 
     Attributes:
-        kinds: what it may name, for sentences.
+        kinds: what may be given, for sentences.
         readers: what reads a file, by the end of its name.
         columns_of: the names of columns, and where they are -> how examples are read.
     """
 
-    flag: str
     kinds: str
     readers: Mapping[str, Reader]
     columns_of: Callable[[Iterable[str], str], Columns]
@@ -40,9 +39,7 @@ class DataFiles:
         """
         reader = self.readers.get(os.path.splitext(path)[1].lower())
         if reader is None:
-            raise InputError(
-                f"{self.flag} {path}: its name does not end in {', '.join(self.readers)}; give {self.kinds}."
-            )
+            raise InputError(f"{path}: its name does not end in {', '.join(self.readers)}; give {self.kinds}.")
         blocks, names = reader(path)
         check_names(names, path)
         return blocks, self.columns_of(names, path) if blocks else None

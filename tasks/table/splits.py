@@ -80,7 +80,7 @@ def listed(cell: str, where: str) -> list[Any] | None:
 
 READERS = {".csv": of_csv, ".tsv": of_csv, ".jsonl": of_json_lines, ".json": of_json_lines, ".parquet": of_parquet}
 KINDS = "a .csv, .tsv, .jsonl or .parquet file, or a folder with files named train, valid and test"
-FILES = DataFiles("--table-path", KINDS, READERS, TableColumns.of)
+FILES = DataFiles(KINDS, READERS, TableColumns.of)
 PARTS = 10  # of a single file, by a checksum of the context: one for valid, one for test, all others for train
 
 
