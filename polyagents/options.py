@@ -9,7 +9,6 @@ import argparse
 import copy
 import dataclasses
 import enum
-import os
 import types
 import typing
 from collections.abc import Callable, Mapping, Sequence
@@ -122,14 +121,9 @@ def checked(field: "dataclasses.Field[Any]", value: Any) -> Any:
     choices, flag = field.metadata["choices"], f"--{field.name.replace('_', '-')}"
     if choices is not None and value not in choices:
         raise InputError(f"{flag} {value} is not possible; give one of {', '.join(choices)}.")
-    if not isinstance(value, str | int | float):
+    if not isinstance(value, str | int | float) or (isinstance(value, bool) and field.metadata["parse"] is str):
         raise InputError(f"{flag} {value!r} is not possible; {field.metadata['help']}.")
     try:
         return field.metadata["parse"](str(value))
     except argparse.ArgumentTypeError as error:
         raise InputError(f"{flag}: {error}.") from error
-
-
-def with_plain_paths(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options that were given in Python, with strings in place of path objects."""
-    return {name: os.fspath(value) if isinstance(value, os.PathLike) else value for name, value in values.items()}

@@ -7,9 +7,9 @@ from typing import Any, NamedTuple, overload
 from polyagents.decisions.calibration import Calibration
 from polyagents.decisions.deciding import Decision
 from polyagents.errors import InputError, check_count
-from polyagents.files.given_texts import texts_of
+from polyagents.files.python_arguments import texts_of
 from polyagents.index.in_memory import Candidates, Listed
-from polyagents.ranker import Match, Ranker
+from polyagents.ranker import Match, Ranker, check_rankers
 
 RERANK_TOP = 50  # candidates of the shortlist, if nobody says how many
 
@@ -47,6 +47,7 @@ class Pipeline:
 
     def __init__(self, first: Ranker, second: Ranker | None, rerank_top: int = RERANK_TOP):
         check_count("rerank_top", rerank_top)
+        check_rankers(first=first, second=second or first)
         self.first, self.second, self.rerank_top = first, second, rerank_top
 
     @overload

@@ -31,7 +31,7 @@ from polyagents.decisions.examples import examples_of
 from polyagents.decisions.fitted import calibration_of
 from polyagents.decisions.scoring import rerank_scores, scores_of_options
 from polyagents.errors import InputError, check_count, meant
-from polyagents.files.given_texts import texts_of
+from polyagents.files.python_arguments import items_of, path_text, texts_of, with_plain_values
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker, encoded
 from polyagents.index.columns import Columns
 from polyagents.index.engines.candidates import EngineCandidates
@@ -50,7 +50,7 @@ from polyagents.model_files.saving import save_model
 from polyagents.models.architecture import options_of, options_with
 from polyagents.models.formulas import ContextVectors, stacked
 from polyagents.models.two_towers import Query
-from polyagents.options import Role, with_plain_paths
+from polyagents.options import Role
 from polyagents.ranking.ranking_model import ARITHMETIC, RankingModel
 from polyagents.ranking.two_tower_model import two_towers
 from polyagents.surroundings import undisturbed
@@ -166,7 +166,7 @@ class Ranker:
             InputError: there is no such file, or it was not trained with polyagents; or there is no export for the
                 backend, or only one of other weights.
         """
-        file = zoo_file(os.fspath(model_file), datapath)
+        file = zoo_file(path_text(model_file, "model_file"), datapath)
         architecture = architecture_of(file)
         # Another value after the training would change nothing, or replace one encoder's weights by the other's.
         possible = options_of(architecture).keys() - options_with(architecture, Role.TRAINING)
@@ -176,7 +176,7 @@ class Ranker:
                 f"{', '.join(sorted(unknown))}: not an option of this model; "
                 f"{meant(unknown, possible)}options are {', '.join(sorted(possible))}."
             )
-        model = load_model(file, device(no_cuda or backend != TORCH, gpu), with_plain_paths(overrides))
+        model = load_model(file, device(no_cuda or backend != TORCH, gpu), with_plain_values(overrides))
         use_backend(model, file, backend)
         return cls(model, file)
 
@@ -205,7 +205,7 @@ class Ranker:
         Raises:
             InputError: the hub has no such model or does not answer, or the files are not a model of ours.
         """
-        name = os.fspath(name_or_folder)
+        name = path_text(name_or_folder, "name_or_folder")
         if os.path.exists(name):
             if revision is not None:
                 raise InputError(f"{name} is on the disk, and has no revision {revision}; remove one of the two.")
@@ -268,8 +268,9 @@ class Ranker:
         Raises:
             InputError: the folder cannot be written.
         """
-        write_folder(self.model, os.fspath(folder), self.file, license)
-        self._save_calibration(os.fspath(folder), self.model.merged())
+        path = path_text(folder, "folder")
+        write_folder(self.model, path, self.file, license)
+        self._save_calibration(path, self.model.merged())
 
     def push_to_hub(
         self,
@@ -471,7 +472,7 @@ class Ranker:
         """
         from polyagents.training_loop.from_python import train  # not needed to rank
 
-        file = None if model_file is None else os.fspath(model_file)
+        file = None if model_file is None else path_text(model_file, "model_file")
         how = (callbacks, progress, device(no_cuda, gpu), datapath, eval_candidates, options)
         return cls(train(examples, file, model, valid, *how))
 
@@ -486,8 +487,9 @@ class Ranker:
         Raises:
             InputError: the disk is full, or the files may not be written.
         """
-        save_model(self.model, os.fspath(model_file))
-        self._save_calibration(os.fspath(model_file), self.model)
+        file = path_text(model_file, "model_file")
+        save_model(self.model, file)
+        self._save_calibration(file, self.model)
 
     def _save_calibration(self, file: str, model: RankingModel) -> None:
         """Write the calibration beside a model that was saved, if it is this model's."""
@@ -651,6 +653,9 @@ class Ranker:
             matches: the shortlist; indices, ids and texts are kept, scores are this ranker's.
             top_k: how many to return, at most.
         """
+        matches = items_of(matches, "matches", "a list of matches")
+        if not all(isinstance(match, Match) for match in matches):
+            raise InputError("rerank sorts matches of rank or search; to rank texts, use rank.")
         (ranked,) = self.rank(texts_of([context], "context"), [match.text for match in matches], top_k)
         return reordered(matches, ranked)
 
@@ -692,6 +697,7 @@ class Ranker:
             InputError: there are fewer than 50 examples with a right option, or 1 to 9 without; an example is not one.
         """
         check_count("rerank_top", rerank_top)
+        check_rankers(rerank=rerank or self)
         given = examples_of(examples, candidates)
         second = None if rerank is None else (rerank.model, rerank.identity)
         self.calibration = calibration_of(self.model, self.identity, given, second, rerank_top)
@@ -752,6 +758,7 @@ class Ranker:
         if isinstance(contexts, str):
             return self.decide([contexts], options, none, rerank, rerank_top)[0]
         check_count("rerank_top", rerank_top)
+        check_rankers(rerank=rerank or self)
         asked, known = texts_of(contexts, "contexts"), self.calibration
         second = None if rerank is None else rerank.identity
         problem = None if known is None else misfit(known, self.identity, second, rerank_top)
@@ -784,9 +791,9 @@ class Ranker:
             fields: as for `index`.
         """
         given = as_texts(candidates, declared_fields(fields))
-        texts = texts_of(candidates, "candidates") if given is None else given.part(0, len(given))
-        records = None if given is None else given.records(0, len(given))
-        columns = None if given is None or records is None else Columns.of(records, given.fields or {})
+        texts = given if isinstance(given, list) else given.part(0, len(given))
+        records = None if isinstance(given, list) else given.records(0, len(given))
+        columns = None if records is None else Columns.of(records, declared_fields(fields))
         if not texts:
             raise InputError("There are no candidates to prepare; give at least one text.")
         if self.model.version() is not None:
@@ -829,7 +836,7 @@ class Ranker:
         Raises:
             InputError: the file cannot be read, the folder cannot be written, or the model is a uni- or cross-encoder.
         """
-        file, folder = os.fspath(candidates_file), os.fspath(index_dir)
+        file, folder = path_text(candidates_file, "candidates_file"), path_text(index_dir, "index_dir")
         encoder, declared = CandidateEncoder.of(two_towers(self.model), stored_as), declared_fields(fields)
         store = CandidateStore.build(file, folder, encoder, worker, cluster, declared)
         with contextlib.suppress(InputError):  # a damaged one is named by open_index, and patched by approximate
@@ -849,7 +856,7 @@ class Ranker:
         Raises:
             InputError: there is no index, it is damaged, or other weights encoded it.
         """
-        store = CandidateStore.open(os.fspath(index_dir), two_towers(self.model).fingerprint())
+        store = CandidateStore.open(path_text(index_dir, "index_dir"), two_towers(self.model).fingerprint())
         store.shortlist = None if exact else open_shortlist(store)
         return store
 
@@ -878,6 +885,8 @@ class Ranker:
                 encoded the index.
         """
         model = two_towers(self.model)
+        if not isinstance(index, Index):
+            raise InputError(f"index is {index!r:.60}; give the result of index, open_index, open_engine or prepare.")
         model.check(index.encoded_by)
         low_precision = index.stored_as != "fp32"  # as when it was built
         return index.add(
@@ -930,7 +939,7 @@ class Ranker:
         Raises:
             InputError: the engine refuses, or does not answer.
         """
-        texts = as_texts(candidates, declared_fields(fields)) or ListedTexts(texts_of(candidates, "candidates"))
+        texts = different(as_texts(candidates, declared_fields(fields)))
         if not len(texts):
             raise InputError("There are no candidates to index; give at least one text.")
         model, engine = two_towers(self.model), open_engine(url, make=True)
@@ -958,11 +967,20 @@ class Ranker:
         Raises:
             InputError: there is no such type, or it cannot contain vectors of this width.
         """
+        if not isinstance(index, CandidateStore):
+            raise InputError("Only an index on disk can be approximate; give the result of index or open_index.")
         two_towers(self.model).check(index.encoded_by)
         given = [] if contexts is None else texts_of(contexts, "contexts", one=True)
         asked = given or sample_of(index, 200)
         parts = [self.query(block).context for block in in_blocks(asked)]
         return build_shortlist(index, index_type, Query(two_towers(self.model).module, stacked(parts)))
+
+
+def check_rankers(**given: object) -> None:
+    """Refuse, with an InputError, an argument that is not a Ranker, such as a path."""
+    for name, value in given.items():
+        if not isinstance(value, Ranker):
+            raise InputError(f"{name} is {value!r:.60}; give a Ranker, such as Ranker.load returns.")
 
 
 def matches_of(hits: Hits) -> list[Match]:
@@ -990,8 +1008,8 @@ def device(no_cuda: bool, gpu: int) -> torch.device:
     return torch.device("cuda", gpu) if gpu >= 0 else torch.device("cuda")
 
 
-def as_texts(candidates: Any, fields: Fields, is_update: bool = False) -> Texts | None:
-    """Return what a file or dicts have; None for texts.
+def as_texts(candidates: Any, fields: Fields, is_update: bool = False) -> Texts | list[str]:
+    """Return candidates of a file or of dicts, each once, or a list of texts as they are.
 
     Args:
         fields: name and kind of each that is kept of dicts; a file knows its own.
@@ -999,16 +1017,22 @@ def as_texts(candidates: Any, fields: Fields, is_update: bool = False) -> Texts 
     """
     if isinstance(candidates, (ListedTexts, FileTexts, Records)):
         return candidates
-    if isinstance(candidates, (list, tuple)) and candidates and isinstance(candidates[0], Mapping):
-        return ListedRecords(candidates, fields, is_update)
+    given = items_of(candidates, "candidates", "a list of texts, or of dicts with id and text")
+    if given and isinstance(given[0], Mapping):
+        return ListedRecords(given, fields, is_update)
     if fields and not is_update:
         raise InputError(f"Texts have no fields ({', '.join(fields)}); give dicts with id, text and fields.")
-    return None
+    return texts_of(given, "candidates")
+
+
+def different(candidates: Texts | list[str]) -> Texts:
+    """Return candidates, each once."""
+    return ListedTexts(candidates) if isinstance(candidates, list) else candidates
 
 
 def for_index(index: Index, candidates: Any) -> Texts:
     """Return candidates, each once, of the kind that an index has: plain lines, or with ids."""
-    texts = as_texts(candidates, index.fields or {}, is_update=True) or ListedTexts(texts_of(candidates, "candidates"))
+    texts = different(as_texts(candidates, index.fields or {}, is_update=True))
     if len(texts) and (texts.fields is None) != (index.fields is None):
         have, wanted = ("plain lines", "ids") if texts.fields is None else ("ids", "plain lines")
         raise InputError(

@@ -176,11 +176,26 @@ def test_options_and_configurations_that_no_model_has(files, every):
 
 def test_an_option_that_is_no_value_is_not_left_out(files):
     good = json.loads((files / "M.opt").read_text())
-    for name in ("text_truncate", "poly_n_codes", "similarity", "share_encoders", "output_scaling", "dropout"):
-        for value in ({}, {"a": 1}, [[]], [{}]):
+    for name in ("text_truncate", "poly_n_codes", "similarity", "share_encoders", "output_scaling", "context_prompt"):
+        for value in ({}, {"a": 1}, [[]], [{}], *([False, True] if name == "context_prompt" else ())):
             (files / "M.opt").write_text(json.dumps(good | {name: value}))
-            with pytest.raises(InputError, match=name):
+            with pytest.raises(InputError, match=name.replace("_", ".")):
                 Ranker.load(files / "M")
+
+
+@pytest.mark.parametrize("name", ["backbone", "text_truncate", "label_truncate", "reduction_type", "similarity"])
+def test_an_option_that_decides_scores_is_there(files, name):
+    good = json.loads((files / "M.opt").read_text())
+    (files / "M.opt").write_text(json.dumps({key: value for key, value in good.items() if key != name}))
+    with pytest.raises(InputError, match=f"it has no {name}"):
+        Ranker.load(files / "M")
+
+
+def test_two_encoders_are_not_read_as_a_shared_one(files):
+    good = json.loads((files / "M.opt").read_text())
+    (files / "M.opt").write_text(json.dumps(good | {"share_encoders": True}))
+    with pytest.raises(InputError, match=r"candidate_encoder\S* is not context_encoder"):
+        Ranker.load(files / "M")
 
 
 @pytest.mark.parametrize("examples", [200, pytest.param(5_000, marks=pytest.mark.slow)])

@@ -481,6 +481,8 @@ LINES = {  # of standard input: the context that is read, or what is wrong, and 
     '{"context": []}': ("context has no turns", {}),
     '{"context": {"a": "b"}}': ("context is {'a': 'b'}", {}),
     '{"context": "\\ud83d"}': ("context has half a character", {}),
+    '{"context": "hi", "n": NaN}': ("The line has NaN, an infinity or half", {}),
+    '{"context": "hi", "\\ud83d": 1}': ("The line has NaN, an infinity or half", {}),
     '{"context": "hi", "candidates": ["a"]}': ("The key candidates is reserved for the answer", {}),
     "{}": ("context is None", {}),
 }

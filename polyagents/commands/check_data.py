@@ -45,8 +45,11 @@ def run(opt: Mapping[str, Any]) -> None:
     if opt["backbone"] is None:
         limits, unit = (int(limits[0] * WORDS_PER_TOKEN), int(limits[1] * WORDS_PER_TOKEN)), WORDS
     else:
+        from polyagents.models.model_options import SCRATCH
         from polyagents.text.pretrained import load_tokenizer
 
+        if opt["backbone"].startswith(SCRATCH):
+            raise InputError(f"--backbone {opt['backbone']} learns its vocabulary in training; omit it to count words.")
         tokenizer = load_tokenizer(opt["backbone"])
 
     def length(text: str) -> int:

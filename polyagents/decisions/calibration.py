@@ -21,6 +21,7 @@ from polyagents.evaluation.intervals import Estimate
 from polyagents.files.atomic import write_text
 from polyagents.files.hashing import fingerprint
 from polyagents.files.json_files import fields_of_json, read_json
+from polyagents.files.python_arguments import python_value
 from polyagents.model_files.model_folder import CALIBRATION
 from polyagents.models.adapters import without_frozen_weights
 from polyagents.models.versions import Versions
@@ -84,9 +85,10 @@ class Calibration:
         Args:
             precision: the wanted share of right answers among those given, above 0 and below 1.
         """
-        if not 0 < precision < 1:
-            raise InputError(f"precision is {precision}; give a share above 0 and below 1, such as 0.95.")
-        return threshold_for(self.levels, self.after.examples, precision)
+        wanted = python_value(precision)
+        if not isinstance(wanted, (int, float)) or not 0 < wanted < 1:
+            raise InputError(f"precision is {wanted!r:.60}; give a share above 0 and below 1, such as 0.95.")
+        return threshold_for(self.levels, self.after.examples, wanted)
 
     @property
     def knows_none(self) -> bool:

@@ -2,12 +2,14 @@
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
 from polyagents.decisions.score_map import Scored, ScoreMap
 from polyagents.errors import InputError
 from polyagents.evaluation.intervals import Floats
+from polyagents.files.python_arguments import python_value
 
 
 @dataclass(frozen=True)
@@ -58,7 +60,7 @@ def decisions_of(
     Raises:
         InputError: `none` needs a calibration, or one that has learnt it.
     """
-    check_none(none, calibrated)
+    none = checked_none(none, calibrated)
     last = scores if reranked is None else reranked
     if calibrated is None:
         return [
@@ -94,10 +96,11 @@ def decision_of(
     return Decision(choice, certain, by_name, nothing, margin, True, notes)
 
 
-def check_none(none: bool | float | None, calibrated: ScoreMap | None) -> None:
-    """Refuse, with an InputError, an exit that no calibration can give."""
+def checked_none(none: Any, calibrated: ScoreMap | None) -> bool | float | None:
+    """Return `none` as Python's own value; refuse, with an InputError, an exit that no calibration can give."""
+    none = python_value(none)
     if none is None or none is False:
-        return
+        return none
     if calibrated is None:
         raise InputError("none needs probabilities, and this model is not calibrated: run polyagents calibrate first.")
     if none is True and calibrated.none_bias is None:
@@ -105,8 +108,9 @@ def check_none(none: bool | float | None, calibrated: ScoreMap | None) -> None:
             "The calibration has seen no example without a right option; calibrate with some, or give none=0.5 to "
             "choose nothing below that probability."
         )
-    if none is not True and not 0 <= none <= 1:
-        raise InputError(f"none is {none}; give a probability from 0 to 1, True or False.")
+    if not isinstance(none, (int, float)) or not 0 <= none <= 1:
+        raise InputError(f"none is {none!r:.60}; give a probability from 0 to 1, True or False.")
+    return none
 
 
 def best(values: Floats, names: Sequence[str]) -> int:

@@ -8,7 +8,7 @@ from polyagents.decisions.options import Options, distinct, options_of
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint
 from polyagents.text.normalize import normalized
-from polyagents.training_loop.text_example import TextExample, read_example
+from polyagents.training_loop.text_example import TextExample, check_examples, read_example
 from polyagents.training_loop.validation import MOST_ANSWERS
 
 
@@ -50,7 +50,8 @@ def examples_of(given: Iterable[Any], candidates: Any = None, groups: Sequence[i
     Raises:
         InputError: an example is not one, or has other options than the rest; or a label is not among the options.
     """
-    examples = [read_example(example, f"examples[{place}]", needs_label=False) for place, example in enumerate(given)]
+    read = enumerate(check_examples(given, "examples"))
+    examples = [read_example(example, f"examples[{place}]", needs_label=False) for place, example in read]
     if not examples:
         raise InputError("There are no examples; give dicts with context and label.")
     labels = [example.labels for example in examples]

@@ -5,7 +5,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from polyagents.errors import InputError
-from polyagents.files.given_texts import texts_of
+from polyagents.files.python_arguments import texts_of
 from polyagents.ranking.option_texts import OptionTexts
 from polyagents.text.normalize import normalized
 

@@ -1,12 +1,13 @@
 """Contexts in lines, as `polyagents rank` takes them."""
 
+import json
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
 from polyagents.errors import InputError
-from polyagents.files.given_texts import texts_of
 from polyagents.files.json_files import parse_json
 from polyagents.files.lines import lines_of
+from polyagents.files.python_arguments import texts_of
 
 ANSWERED = ("candidates", "complete", "error")  # keys of an answer, apart from the context and the line's own
 
@@ -50,6 +51,11 @@ def line_of(text: str, number: int, reserved: Sequence[str] = ANSWERED) -> Conte
     if not isinstance(found, dict):
         return ContextLine(number, text, {})
     fields = {name: value for name, value in found.items() if name not in ("context", *reserved)}
+    try:  # Python's parser takes more than JSON has, and answers repeat it
+        json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
+    except ValueError:
+        sentence = "The line has NaN, an infinity or half a character, which no answer can repeat; remove it."
+        return ContextLine(number, None, {}, sentence)
     if taken := [name for name in reserved if name in found]:
         return ContextLine(
             number, None, fields, f"The key {taken[0]} is reserved for the answer; give it another name."

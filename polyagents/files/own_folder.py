@@ -7,7 +7,7 @@ from polyagents.errors import InputError
 
 LOCK = ".lock"  # of `exclusive_folder`
 # What a command finds by the name of a model file.
-MODEL_PARTS = ("", ".opt", ".dict", ".dict.codecs", ".calibration.json", ".trainstats", ".checkpoint")
+MODEL_PARTS = ("", ".opt", ".dict", ".dict.codecs", ".calibration.json", ".trainstats")
 
 
 def refuse_foreign(folder: str, kind: str, flag: str, is_own: Callable[[str], bool] = lambda folder: False) -> None:
@@ -79,7 +79,8 @@ def check_out_file(flag: str, path: str, inputs: Iterable[str | None] = ()) -> N
     target = os.path.realpath(path)
     for source in filter(None, inputs):
         own = os.path.realpath(source)
-        if target in [f"{own}{part}" for part in MODEL_PARTS] or target.startswith(f"{own}{os.sep}"):
+        parts = [f"{own}{checkpoint}{part}" for checkpoint in ("", ".checkpoint") for part in MODEL_PARTS]
+        if target in parts or target.startswith(f"{own}{os.sep}"):
             raise InputError(f"{flag} {path} would replace what is read from {source}; give another name.")
 
 

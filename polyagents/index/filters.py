@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 from polyagents.errors import InputError
 from polyagents.files.hashing import utf8
+from polyagents.files.python_arguments import python_value, texts_of
 
 Value = str | int | float | bool
 Fields = Mapping[str, str]
@@ -54,8 +55,10 @@ def declared_fields(given: str | Iterable[str] | None) -> dict[str, str]:
         InputError: a name or a kind is impossible, or a field is declared twice.
     """
     fields: dict[str, str] = {}
-    for one in (given.split(",") if isinstance(given, str) else given) if given else ():
-        name, _, kind = str(one).strip().partition(":")
+    if given is None or isinstance(given, str):
+        given = given.split(",") if given else []
+    for one in texts_of(given, "fields"):
+        name, _, kind = one.strip().partition(":")
         if not NAME.fullmatch(name) or name in RESERVED:
             raise InputError(
                 f"Field {name[:60]!r}: give a name of letters, digits and underscores other than id and text, such as "
@@ -78,11 +81,11 @@ def parse_filter(given: Any, fields: Fields | None) -> Filter | None:
     Raises:
         FilterError: it is not such an object, or names an unknown field or a value of another kind.
     """
-    if given is None or given == {}:
+    if given is None:
         return None
     if not isinstance(given, Mapping):
         raise FilterError(f'The filter is {given!r:.60}; give an object such as {{"tenant": "a"}}.')
-    return tuple(condition_of(name, wanted, fields) for name, wanted in given.items())
+    return None if not given else tuple(condition_of(name, wanted, fields) for name, wanted in given.items())
 
 
 def condition_of(name: Any, wanted: Any, fields: Fields | None) -> Condition:
@@ -95,7 +98,7 @@ def condition_of(name: Any, wanted: Any, fields: Fields | None) -> Condition:
     if name not in fields:
         known = ", ".join(f"{one} ({kind})" for one, kind in fields.items())
         raise FilterError(f"The filter names {name!r:.60}, which is not a field; the fields are {known}.")
-    kind = fields[name]
+    kind, wanted = fields[name], python_value(wanted)
     if isinstance(wanted, Mapping):
         if not wanted or wanted.keys() - BOUNDS.keys() or kind == "bool":
             raise FilterError(
@@ -118,6 +121,7 @@ def filter_value(name: str, value: Any, kind: str) -> Value:
 
 def value_of(value: Any, kind: str) -> Value | None:
     """Return a value as its field keeps it; None if it is of another kind, or too large."""
+    value = python_value(value)
     if kind == "text":
         return value if isinstance(value, str) and is_short_text(value) else None
     if isinstance(value, bool) or kind == "bool":

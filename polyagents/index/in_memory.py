@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyagents.files.given_texts import texts_of
 from polyagents.files.hashing import fingerprint, utf8
+from polyagents.files.python_arguments import texts_of
 from polyagents.index.builder import Encode, encoded
 from polyagents.index.columns import Columns
 from polyagents.index.exact import ScannedIndex

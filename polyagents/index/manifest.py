@@ -93,9 +93,10 @@ class Manifest:
         named = all(re.fullmatch(SHARD_NAME, name) for name in names) and len({*names}) == len(names) > 0
         gone = [-1, *self.deleted, sum(counts)]
         ordered = all(one < other for one, other in itertools.pairwise(gone))
+        some = len(self.deleted) < sum(counts)
         known = all(NAME.fullmatch(name) and kind in KINDS for name, kind in (self.fields or {}).items())
         fine = known and self.format == FORMAT and self.stored_as in STORED_AS and min(counts, default=0) > 0
-        return self if named and ordered and fine else None
+        return self if named and ordered and some and fine else None
 
     def commit(self, folder: str) -> None:
         """Replace the folder's manifest atomically by the next generation; shards that it does not name are removed."""

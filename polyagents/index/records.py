@@ -13,11 +13,12 @@ from typing import Any, BinaryIO
 
 import numpy as np
 
+from polyagents.console import say
 from polyagents.errors import InputError, first_line
-from polyagents.files.given_texts import is_whole
 from polyagents.files.hashing import stream_digest, text_key, utf8
 from polyagents.files.json_files import parse_json
 from polyagents.files.lines import lines_of
+from polyagents.files.python_arguments import is_whole
 from polyagents.index.columns import Record
 from polyagents.index.filters import KINDS, Fields, is_short_text, limits, value_of
 from polyagents.index.texts import CandidatesFile, FileTexts, key_columns, last_of_each, open_candidates
@@ -98,13 +99,17 @@ class Records:
     def _check_all(self, rows: Iterable[tuple[str, Any]], fields: Fields, is_update: bool) -> None:
         """Read all rows once, each with its name in a sentence."""
         self.fields = fields
-        keys, contents = bytearray(), bytearray()
+        keys, contents, empty = bytearray(), bytearray(), dict.fromkeys(fields)
         for where, row in rows:
             record = record_of(row, fields, where)
+            if empty:
+                empty = {name: None for name in empty if row.get(name) is None}
             keys += text_key(utf8(record.id))
             contents += text_key(json.dumps(record).encode())
         if not keys:
             raise InputError(f"{self.name} holds no candidate; it needs one per row, with id and text.")
+        if empty and not is_update:
+            say(f"{self.name} has no value in the declared field{'s' * (len(empty) > 1)} {', '.join(empty)}.")
         self.keys, self.contents = key_columns(keys), key_columns(contents)
         self.kept = np.arange(len(self.keys))
         last = last_of_each(self.keys)
@@ -220,7 +225,7 @@ class RowGroups:
             ) from error
 
         self.path = path
-        self.faults = (OSError, pyarrow.ArrowException)
+        self.faults = (OSError, UnicodeDecodeError, pyarrow.ArrowException)
         schema = self._read(lambda: parquet.read_metadata(path)).schema
         leaves = {schema.column(place).path for place in range(len(schema.names))}  # of lists and objects: longer paths
         there = self._read(schema.to_arrow_schema).names
@@ -260,7 +265,7 @@ class RowGroups:
         """Yield the rows of a group, each with its name in a sentence."""
         table, first = self.table(group), int(self.starts[group])
         for start in range(0, len(table), ROWS):
-            for number, row in enumerate(table.slice(start, ROWS).to_pylist(), first + start + 1):
+            for number, row in enumerate(self._read(table.slice(start, ROWS).to_pylist), first + start + 1):
                 yield f"Row {number:,} of {self.path}", row
 
     def at(self, numbers: np.ndarray) -> list[Any]:
@@ -270,7 +275,7 @@ class RowGroups:
         for group in np.unique(owners).tolist():
             table = self.table(group)
             local = numbers[owners == group] - self.starts[group]
-            found += table.take(local).to_pylist()
+            found += self._read(table.take(local).to_pylist)
         return found
 
 

@@ -21,9 +21,9 @@ import torch
 from torch import Tensor
 
 from polyagents.errors import InputError
-from polyagents.files.given_texts import texts_of
 from polyagents.files.hashing import fingerprint, stream_digest, text_key, utf8
 from polyagents.files.own_folder import refuse_foreign
+from polyagents.files.python_arguments import texts_of
 from polyagents.index.approximate import search_shortlist
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Encode, Worker, write_shards
 from polyagents.index.exact import ScannedIndex

@@ -30,6 +30,8 @@ from polyagents.text.dictionary_file import DictionaryFile
 from polyagents.text.tokenizer import RankingTokenizer
 
 PADDING = 64  # ParlAI adds a few rows in fp16, to a multiple of 4 or 8
+# Options that decide scores, and that the files of every version have.
+ALWAYS = ("backbone", "text_truncate", "label_truncate", "reduction_type", "similarity", "share_encoders")
 PERSON_TOKENS = ("__p1__", "__p2__")  # ParlAI's, of --person-tokens
 
 
@@ -89,12 +91,19 @@ def checked_weights(model: RankingModel, weights: Mapping[str, Tensor], file: st
 def refuse_wrong_weights(
     own: Mapping[str, Tensor], weights: Mapping[str, Tensor], file: str, architecture: str, backbone: str
 ) -> None:
-    """Refuse a file's weights if some are missing, unknown, not finite, or of another shape or type."""
-    if wrong := wrong_tensors(own, weights):
+    """Refuse a file's weights if some are missing, unknown, not finite, of another shape or type, or two for one."""
+    _, same = model_file.without_copies(dict(own))
+    if wrong := wrong_tensors(own, weights) or differing(weights, same):
         raise InputError(
             f"{file} cannot be loaded as polyagents:{architecture} with --backbone {backbone} ({wrong[0]}); it was "
             f"trained with other options than {options_file(file)} says."
         )
+
+
+def differing(weights: Mapping[str, Tensor], same: Mapping[str, str]) -> list[str]:
+    """Describe weights that differ where the model has one weight of two names, such as those of a shared encoder."""
+    pairs = ((name, other) for name, other in same.items() if weights[name] is not weights[other])
+    return [f"{name} is not {other}" for name, other in pairs if not torch.equal(weights[name], weights[other])]
 
 
 def architecture_of(file: str) -> str:
@@ -147,6 +156,9 @@ def own_parts(file: str, architecture: str) -> Parts:
     saved = of_finished_model(parlai_options.read_whole(file), file)
     if odd := sorted(options_of(architecture).keys() & read_json(f"{file}.opt").keys() - saved.keys() - {"codes_init"}):
         raise InputError(f"{file}.opt is damaged: {odd[0]} has no value that an option can have.")
+    its_own = options_of(architecture_of(file))
+    if missing := [name for name in ALWAYS if name in its_own and saved.get(name) is None]:
+        raise InputError(f"{file}.opt is damaged: it has no {missing[0]}, without which nothing says what it computes.")
     dictionary = f"{file}.dict" if os.path.exists(f"{file}.dict") else str(saved.get("dict_file"))
     if not os.path.exists(dictionary):
         raise InputError(f"{file}.dict is missing; a model is {file}, {file}.opt and {file}.dict together.")

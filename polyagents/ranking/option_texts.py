@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from polyagents.errors import InputError
-from polyagents.files.given_texts import texts_of
+from polyagents.files.python_arguments import texts_of
 
 SHARPNESS = 0.25  # k, as a share of the training loss's scale: measured on two FAQs and on intents (docs/faq.md)
 

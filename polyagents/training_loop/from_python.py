@@ -9,9 +9,9 @@ import torch
 
 from polyagents.console import say
 from polyagents.errors import InputError
+from polyagents.files.python_arguments import items_of, path_text, with_plain_values
 from polyagents.model_files import initial_weights
 from polyagents.models.architecture import architecture_named
-from polyagents.options import with_plain_paths
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import learning
 from polyagents.training import distributed
@@ -19,12 +19,12 @@ from polyagents.training_loop.callbacks import Callback, trackers
 from polyagents.training_loop.progress_bar import ProgressBar
 from polyagents.training_loop.starting_model import begin, model_of_options
 from polyagents.training_loop.summary import Summary, decisions_of, said_choices
-from polyagents.training_loop.text_example import read_example
+from polyagents.training_loop.text_example import check_examples, read_example
 from polyagents.training_loop.trainer import Trainer
 from polyagents.training_loop.training_curve import Curves, Point, draw_beside
 from polyagents.training_loop.training_data import TrainingData
 from polyagents.training_loop.training_files import TrainingFiles, after_the_end
-from polyagents.training_loop.training_options import TrainingOptions, check_names
+from polyagents.training_loop.training_options import TrainingOptions, checked_options
 from polyagents.training_loop.validation import validation_of
 from polyagents.zoo.resolve import zoo_file
 
@@ -47,13 +47,16 @@ def train(
     Raises:
         InputError: an option or an example is not possible, or the model file contains something else.
     """
-    given = with_plain_paths(given)
-    start = given.get("init_model") and zoo_file(given["init_model"], datapath)
-    architecture = architecture_named(model or (start and initial_weights.trained_as(start)) or "poly")
-    check_names(architecture, given)
-    data = TrainingData(examples, TrainingOptions.read(given).seed)
+    given = with_plain_values(given)
+    start = given.get("init_model") and zoo_file(path_text(given["init_model"], "init_model"), datapath)
+    architecture = architecture_named(str(model or (start and initial_weights.trained_as(start)) or "poly"))
+    given = checked_options(architecture, given)
+    data = TrainingData(check_examples(examples, "examples"), TrainingOptions.read(given).seed)
     options = TrainingOptions.of(architecture, given, data.size)
     check_together(options)
+    callbacks = items_of(callbacks, "callbacks", "a list of Callback objects")
+    if wrong := [one for one in callbacks if not isinstance(one, Callback)]:
+        raise InputError(f"{wrong[0]!r:.60} is no callback; give objects of a class that extends Callback.")
     held_out = validation_of(read_valid(valid, options.validation_max_exs), data, eval_candidates)
     held_out = replace(held_out, is_shown=progress)
     listeners = [*callbacks, *([ProgressBar()] if progress else [])]
@@ -111,7 +114,8 @@ def read_valid(valid: Iterable[Any] | None, most: int | None) -> list[Any]:
     """
     if valid is None:
         return []
-    found = [read_example(one, f"Validation example {i}") for i, one in enumerate(itertools.islice(valid, most))]
+    some = itertools.islice(check_examples(valid, "valid"), most)
+    found = [read_example(one, f"Validation example {place}") for place, one in enumerate(some)]
     if not found:
         raise InputError("There are no validation examples; give some, or omit valid.")
     return found

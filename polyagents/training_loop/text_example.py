@@ -8,11 +8,11 @@ It is a dict such as these::
 Nothing here needs torch, so that `polyagents check_data` answers at once.
 """
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from polyagents.errors import InputError
-from polyagents.files.given_texts import texts_of
+from polyagents.files.python_arguments import texts_of
 
 FIELDS = ("context", "label", "candidates")
 
@@ -23,6 +23,17 @@ class TextExample(NamedTuple):
     context: str
     labels: tuple[str, ...]
     candidates: tuple[str, ...] | None
+
+
+def check_examples(given: Any, name: str) -> Iterable[Any]:
+    """Return examples as they are; an InputError says if they cannot be read one by one."""
+    iterable = isinstance(given, Iterable) or hasattr(given, "__getitem__")
+    if isinstance(given, (str, bytes, Mapping)) or not iterable or getattr(given, "ndim", 1) != 1:
+        raise InputError(
+            f"{name} is {type(given).__name__}; give a list of dicts with context and label, such as the to_dict"
+            f"('records') of a pandas.DataFrame, or a datasets.Dataset (its load_dataset reads files)."
+        )
+    return given
 
 
 def read_example(given: Any, name: str, needs_label: bool = True) -> TextExample:

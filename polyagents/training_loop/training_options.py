@@ -17,7 +17,7 @@ from polyagents.arguments import (
 )
 from polyagents.errors import InputError, meant
 from polyagents.models.architecture import Architecture, find, options_of, reads_together
-from polyagents.options import Options, fields_of, option
+from polyagents.options import Options, checked, fields_of, option
 from polyagents.training.distillation import LOSSES
 from polyagents.training_loop.budget import FEWEST_EPOCHS, LARGEST_BATCH, Budget, fitting_batch, fitting_epochs
 from polyagents.training_loop.schedule import ENDING, SCHEDULES
@@ -237,21 +237,20 @@ def training_groups(kind: type[Architecture]) -> list[type[Options]]:
     return groups + ([CodesOptions] if hasattr(kind.options_type, "codes_init") else [])
 
 
-def check_names(architecture: str, values: Mapping[str, Any]) -> None:
-    """Refuse options that the training of an architecture does not have.
-
-    Args:
-        values: options by name.
+def checked_options(architecture: str, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options by name, each of its type; `init_model` passes as it is.
 
     Raises:
-        InputError: there are such options; the message lists the possible ones.
+        InputError: the training of an architecture has no such option, or a value is not possible.
     """
     kind = find(architecture)
     groups: list[type[Options]] = [LoopOptions, *training_groups(kind)]
-    possible = {"init_model", *options_of(architecture), *(field.name for one in groups for field in fields_of(one))}
+    fields = options_of(architecture) | {field.name: field for one in groups for field in fields_of(one)}
+    possible = {"init_model", *fields}
     if unknown := values.keys() - possible:
         raise InputError(
             f"{', '.join(sorted(unknown))}: not an option of training a {kind.short_name}; "
             f"{meant(unknown, possible)}possible are "
             f"{', '.join(sorted(possible))}."
         )
+    return {name: checked(fields[name], value) if name in fields else value for name, value in values.items()}

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 
 from polyagents.console import SLOW, Bar
 from polyagents.errors import InputError
-from polyagents.files.given_texts import texts_of
+from polyagents.files.python_arguments import texts_of
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, inline_set, shared_set_with_own
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training.candidate_sources import EncodedExamples, evaluation_candidates

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyagents.errors import InputError, first_line
-from polyagents.files.given_texts import texts_of
+from polyagents.files.python_arguments import texts_of
 
 from ..streaming.blocks import Block, Table, of_json_lines, of_parquet, of_saved
 from ..streaming.data_files import DataFiles, split_of

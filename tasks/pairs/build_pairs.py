@@ -123,7 +123,9 @@ def build_anew(plan: PairsPlan, source: dict[str, Any]) -> dict[str, Any]:
     runs = [os.path.join(plan.parts, name) for portion in portions for name in portion.pairs]
     runs += pair_comments(plan, portions, counts)
     if not counts["pairs"]:
-        raise InputError(f"{plan.source} holds no pair that can be used ({describe_counts(counts) or 'it is empty'}).")
+        raise InputError(
+            f"{plan.source} holds no pair that can be used ({describe_counts(counts) or 'no line follows another'})."
+        )
     if counts["malformed_lines"]:
         first = next(portion.malformed for portion in portions if portion.malformed)
         say(f"{counts['malformed_lines']:,} lines could not be read and are skipped (the first: {first}).")

@@ -86,7 +86,9 @@ def test_none_is_an_exit_if_it_is_wanted(none, choice, probability):
     assert sum(found.probabilities.values()) + found.none_probability == pytest.approx(1)
 
 
-@pytest.mark.parametrize(("none", "choice"), [(0.9, None), (0.5, "a"), (None, "a"), (False, "a")])
+@pytest.mark.parametrize(
+    ("none", "choice"), [(0.9, None), (np.float32(0.9), None), (0.5, "a"), (None, "a"), (np.bool_(False), "a")]
+)
 def test_a_threshold_decides_where_none_was_not_learnt(none, choice):
     (found,) = decisions_of([["a", "b"]], np.array([[1.0, 0.0]]), None, ScoreMap(1.0), none)
     assert found.choice == choice and found.none_probability == 0
@@ -100,6 +102,8 @@ def test_a_threshold_decides_where_none_was_not_learnt(none, choice):
         (ScoreMap(1.0), True, "has seen no example without a right option"),
         (ScoreMap(1.0), 1.5, "give a probability from 0 to 1"),
         (ScoreMap(1.0), -0.5, "give a probability from 0 to 1"),
+        (ScoreMap(1.0), "0.5", "give a probability from 0 to 1"),
+        (ScoreMap(1.0), np.bool_(True), "has seen no example without a right option"),
     ],
 )
 def test_an_exit_that_there_is_not_is_refused(calibration, none, said):

@@ -115,7 +115,9 @@ def test_a_foreign_file_beside_a_new_model_is_kept(part, content, tmp_path):
     assert contents(tmp_path) == [(str(path), True if content is None else content.encode())]
 
 
-@pytest.mark.parametrize("name", ["M", "M.opt", "M.dict", "M.checkpoint", "link", "table/train.jsonl", "F"])
+@pytest.mark.parametrize(
+    "name", ["M", "M.opt", "M.dict", "M.checkpoint", "M.checkpoint.opt", "link", "table/train.jsonl", "F"]
+)
 def test_what_is_read_is_not_written(name, tmp_path):
     (tmp_path / "table").mkdir()
     (tmp_path / "link").symlink_to(tmp_path / "M")

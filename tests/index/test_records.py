@@ -120,6 +120,22 @@ def test_a_column_of_parquet_is_there_once_and_has_single_values(columns, said, 
         CandidateStore.build(str(tmp_path / "c.parquet"), str(tmp_path / "c.index"), maker, fields=FIELDS)
 
 
+def test_texts_of_parquet_that_are_not_utf_8_are_named(tmp_path, maker):
+    pyarrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
+    texts = pyarrow.Array.from_buffers(pyarrow.string(), 1, pyarrow.array([b"a\xff"]).buffers())
+    parquet.write_table(pyarrow.table({"id": ["a"], "text": texts}), tmp_path / "c.parquet")
+    with pytest.raises(InputError, match=r"c.parquet cannot be read .*0xff"):
+        CandidateStore.build(str(tmp_path / "c.parquet"), str(tmp_path / "c.index"), maker)
+
+
+def test_a_field_without_any_value_is_named(tmp_path, capsys):
+    path = write(tmp_path / "c.jsonl", ROWS)
+    candidates_of(path, {**FIELDS, "tenent": "text"})
+    assert "no value in the declared field tenent" in capsys.readouterr().err
+    candidates_of(path, FIELDS)
+    assert not capsys.readouterr().err
+
+
 def test_half_a_character_is_refused(tmp_path, maker):
     (tmp_path / "c.jsonl").write_text(r'{"id": "a", "text": "half \ud83d"}')
     with pytest.raises(InputError, match=r"Line 1 of .* without half characters"):
@@ -345,9 +361,10 @@ def test_a_manifest_with_other_fields_than_its_shards_is_damaged(built):
             json.dump({**written, "fields": fields}, file)
         with pytest.raises(InputError, match="has other fields than the index"):
             CandidateStore.open(built.folder, MODEL)
-    for fields in ({"a.b": "text"}, {"a": "date"}, {"id": 1}, []):
+    wrong = [{"fields": fields} for fields in ({"a.b": "text"}, {"a": "date"}, {"id": 1}, [])]
+    for change in [*wrong, {"deleted": list(range(len(built)))}]:
         with open(path, "w") as file:
-            json.dump({**written, "fields": fields}, file)
+            json.dump({**written, **change}, file)
         with pytest.raises(InputError, match="holds no finished candidate index"):
             CandidateStore.open(built.folder, MODEL)
 

@@ -393,9 +393,17 @@ def test_malformed_lines_are_counted_and_the_first_is_named(tmp_path, capsys):
     )
 
 
+def test_text_that_is_not_utf_8_is_named_once(tmp_path, capsys):
+    (tmp_path / "a.txt").write_bytes(b"one \xef\xbf\xbd\ntwo\nthree \xff\nfour \xff\n")
+    build(tmp_path / "a.txt", tmp_path / "out")
+    said = capsys.readouterr().err
+    assert said.count("not in UTF-8") == 1 and "a.txt, line 3: " in said
+
+
 def test_sources_and_folders_that_cannot_be_used(tmp_path, refused):
     (tmp_path / "empty").mkdir()
     (tmp_path / "no.jsonl").write_text("{\n[]\n")
+    (tmp_path / "one.txt").write_text("one\n")
     (tmp_path / "model.txt").write_bytes(b"\0\1\2")
     (tmp_path / "fine.txt").write_text("one\ntwo\n")
     out = tmp_path / "out"
@@ -403,6 +411,7 @@ def test_sources_and_folders_that_cannot_be_used(tmp_path, refused):
     assert "is neither a file nor a folder" in refused("--source", tmp_path / "nothing", "--outdir", out)
     assert "holds no file *.jsonl" in refused("--source", tmp_path / "empty", "--outdir", out)
     assert "no pair that can be used (2 malformed lines)" in refused("--source", tmp_path / "no.jsonl", "--outdir", out)
+    assert "no line follows another" in refused("--source", tmp_path / "one.txt", "--outdir", out)
     assert "model.txt is not text" in refused("--source", tmp_path / "model.txt", "--outdir", out)
     assert "holds other files, such as " in refused("--source", tmp_path / "fine.txt", "--outdir", tmp_path)
     (tmp_path / "other" / building.PARTS).mkdir(parents=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from polyagents.console import Bar
 from polyagents.errors import InputError
-from polyagents.files.given_texts import texts_of
+from polyagents.files.python_arguments import texts_of
 from polyagents.index.approximate import Neighbours, search_one
 from polyagents.index.builder import ALONE, BLOCK, BuildPart, Cluster, Encode, Worker, other_model
 from polyagents.index.engines.engine import (

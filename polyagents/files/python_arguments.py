@@ -1,0 +1,73 @@
+"""What Python callers give: texts or dicts in any container, paths, and numbers of numpy."""
+
+import os
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from polyagents.errors import InputError
+
+
+def texts_of(given: Any, name: str, one: bool = False) -> list[str]:
+    """Return texts as a list; an empty text is valid.
+
+    Args:
+        given: an iterable of strings: a list, a generator, a numpy array, a column of pandas, pyarrow or datasets.
+        name: the argument's name in error sentences.
+        one: whether a string is one text; otherwise it is refused, since it would be read letter by letter.
+
+    Raises:
+        InputError: it is something else, or an item is not a string, or has half a surrogate pair.
+    """
+    wanted = "a text, or a list of texts" if one else "a list of texts"
+    texts = [given] if isinstance(given, str) and one else items_of(given, name, wanted)
+    for place, text in enumerate(texts):
+        if not isinstance(text, str):
+            raise InputError(f"{name} has {text!r:.80} at place {place}; give {wanted}.")
+        if not is_whole(text):
+            raise InputError(f"{name} has half a character at place {place} ({text[:40]!a}); remove it.")
+    return texts
+
+
+def items_of(given: Any, name: str, wanted: str) -> list[Any]:
+    """Return the items of a list, generator, array, column or table, those of an array as Python's own.
+
+    Args:
+        wanted: what to give, for the sentence of an error.
+
+    Raises:
+        InputError: it has none, or letters, keys or rows in place of items.
+    """
+    iterable = isinstance(given, Iterable) or hasattr(given, "__getitem__")  # which is enough for a loop
+    if isinstance(given, (str, bytes, bytearray, Mapping, os.PathLike)) or not iterable:
+        raise InputError(f"{name} is {given!r:.80}; give {wanted}.")
+    if getattr(given, "ndim", 1) != 1:
+        raise InputError(f"{name} is a {type(given).__name__} of {given.ndim} dimensions; give {wanted}.")
+    convert = getattr(given, "to_pylist", None) or getattr(given, "tolist", None)
+    return list(convert() if convert else given)
+
+
+def path_text(given: Any, name: str) -> str:
+    """Return a path, of a str or a path object, as a text; an InputError says if it is something else."""
+    path = os.fspath(given) if isinstance(given, os.PathLike) else given
+    if not isinstance(path, str):
+        raise InputError(f"{name} is {given!r:.80}; give a path.")
+    return path
+
+
+def python_value(value: Any) -> Any:
+    """Return a number, truth value or array of numpy as Python's own; other values as they are."""
+    return value.tolist() if hasattr(value, "tolist") else value
+
+
+def with_plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options with strings in place of path objects, and Python's numbers in place of numpy's."""
+    return {name: os.fspath(one) if isinstance(one, os.PathLike) else python_value(one) for name, one in values.items()}
+
+
+def is_whole(text: str) -> bool:
+    """Return whether a text has no half of a surrogate pair, which JSON can spell and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True

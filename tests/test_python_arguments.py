@@ -1,0 +1,97 @@
+"""What Python callers give: values of other types are one sentence, and numpy's numbers are numbers."""
+
+from pathlib import Path
+
+import numpy as np
+import pandas as pd
+import pyarrow as pa
+import pytest
+
+from polyagents import InputError, Pipeline, Ranker
+
+PAIRS = [{"context": f"question {number}", "label": f"answer {number}"} for number in range(4)]
+TINY = {"backbone": "scratch:tiny", "max_train_steps": 1, "progress": False}
+ROWS = [{"id": "a", "text": "hello", "year": 2020, "new": True}, {"id": "b", "text": "bye", "year": 2021, "new": False}]
+FIELDS = ["year:int", "new:bool"]
+
+
+@pytest.fixture(scope="module")
+def ranker(trained):
+    return Ranker.load(trained("bi"))
+
+
+OTHER_TYPES = [
+    (lambda ranker: Ranker.load(5), "model_file is 5; give a path"),
+    (lambda ranker: Ranker.from_pretrained(None), "name_or_folder is None; give a path"),
+    (lambda ranker: ranker.save(b"M"), "model_file is b'M'; give a path"),
+    (lambda ranker: ranker.open_index(5), "index_dir is 5; give a path"),
+    (lambda ranker: Ranker.train(PAIRS, 5, **TINY), "model_file is 5; give a path"),
+    (lambda ranker: Ranker.train(PAIRS, init_model=5, **TINY), "init_model is 5; give a path"),
+    (lambda ranker: Ranker.train(PAIRS, model=5, **TINY), "no architecture 5"),
+    (lambda ranker: Ranker.train(PAIRS, **TINY | {"backbone": None}), "--backbone None is not possible"),
+    (lambda ranker: Ranker.train(PAIRS, context_prompt=False, **TINY), "--context-prompt False is not possible"),
+    (lambda ranker: Ranker.train(PAIRS, callbacks=[5], **TINY), "5 is no callback"),
+    (lambda ranker: Ranker.train(PAIRS, callbacks=5, **TINY), "callbacks is 5"),
+    (lambda ranker: Ranker.train(PAIRS, valid=5, **TINY), "valid is int; give a list of dicts"),
+    *(
+        (lambda ranker, given=given: Ranker.train(given, **TINY), "examples is .*; give a list of dicts")
+        for given in (None, 5, Path("pairs.csv"), "pairs.csv", PAIRS[0], pd.DataFrame(PAIRS))
+    ),
+    (lambda ranker: ranker.calibrate(5), "examples is int"),
+    (lambda ranker: ranker.calibrate(PAIRS, rerank="M"), "rerank is 'M'; give a Ranker"),
+    (lambda ranker: ranker.decide("hi", ["a", "b"], rerank="M"), "rerank is 'M'; give a Ranker"),
+    (lambda ranker: ranker.decide("hi", ["a", "b"], none="0.5"), "not calibrated"),
+    (lambda ranker: Pipeline("M", ranker), "first is 'M'; give a Ranker"),
+    (lambda ranker: Pipeline(ranker, "M"), "second is 'M'; give a Ranker"),
+    (lambda ranker: ranker.rerank("hi", ["hello"]), "to rank texts, use rank"),
+    (lambda ranker: ranker.rerank("hi", 5), "matches is 5"),
+    (lambda ranker: ranker.approximate(ranker.prepare(["a"]), "hnsw"), "Only an index on disk"),
+    (lambda ranker: ranker.append(["a"], ["b"]), "index is \\['a'\\]"),
+    (lambda ranker: ranker.prepare(pd.DataFrame(ROWS)), "DataFrame of 2 dimensions"),
+    (lambda ranker: ranker.prepare([ROWS[0], "hello"]), "place 1 is 'hello'"),
+    (lambda ranker: ranker.prepare(ROWS, fields=5), "fields is 5"),
+    (lambda ranker: ranker.prepare(ROWS, fields=[5]), "fields has 5 at place 0"),
+    (lambda ranker: ranker.rank("hi", ranker.prepare(ROWS, FIELDS), filter=np.arange(2)), "The filter is array"),
+]
+
+
+@pytest.mark.parametrize(("call", "said"), OTHER_TYPES, ids=[said for _, said in OTHER_TYPES])
+def test_a_value_of_another_type_is_one_sentence(call, said, ranker):
+    with pytest.raises(InputError, match=said) as error:
+        call(ranker)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("value", [np.int64(32), np.int8(32), np.array(32)])
+def test_numbers_of_numpy_are_options(value, trained):
+    assert Ranker.load(trained("bi"), text_truncate=value).model.settings.text_truncate == 32
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"year": np.int32(2020)},
+        {"year": np.array([2020, 2019])},
+        {"year": {"lte": np.float32(2020)}},
+        {"new": np.bool_(True)},
+    ],
+)
+def test_numbers_of_numpy_are_values_of_fields_and_of_filters(given, ranker):
+    rows = [row | {"year": np.int64(row["year"]), "new": np.bool_(row["new"])} for row in ROWS]
+    assert [match.id for match in ranker.rank("hi", ranker.prepare(rows, FIELDS), filter=given)] == ["a"]
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        pytest.param(lambda: (row for row in ROWS), id="generator"),
+        pytest.param(lambda: tuple(ROWS), id="tuple"),
+        pytest.param(lambda: pa.Table.from_pylist(ROWS), id="pyarrow"),
+        pytest.param(lambda: pytest.importorskip("datasets").Dataset.from_list(ROWS), id="datasets"),
+    ],
+)
+def test_dicts_come_from_anything_that_has_them(given, ranker):
+    prepared = ranker.prepare(given(), FIELDS)
+    assert [prepared.find(row["id"]) for row in ROWS] == [0, 1]
+    more = ranker.append(ranker.prepare(ROWS[:1], FIELDS), given())
+    assert len(more) == 2 and more.find("b") == 1
