@@ -117,6 +117,9 @@ OPENVINO = [
     *ONNX[1:],  # writes what it reads: `polyagents export`
 ]
 
+# What `--backend auto` chooses from, besides torch.
+FAST = [*OPENVINO, *ONNX]
+
 # Tasks that are built from raw data, or come as a package: build_wiki_search, build_pairs, and the tasks dstc7 and
 # chitchat.
 DATA = [
@@ -200,6 +203,7 @@ EXTRAS = {
     "mteb": MTEB,
     "onnx": ONNX,
     "openvino": OPENVINO,
+    "fast": FAST,
     "data": DATA,
     "hf": HF,
     "docs": DOCS,

@@ -11,15 +11,18 @@ from typing import Any, NoReturn
 
 from polyagents.console import one_line
 
-AUTO = "auto"  # of --output-scaling
+AUTO = "auto"  # of --output-scaling and --backend
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
-BACKENDS = ("torch", "onnx", "openvino")
+BACKENDS = ("auto", "torch", "onnx", "openvino")
 INDEX_URL = (
     "candidates in a vector database: milvus:FOLDER.db/NAME, milvus://HOST:19530/NAME, milvus+https://HOST/NAME or "
     "postgresql://USER@HOST/DATABASE/NAME"
 )
 
-BACKEND = "the runtime of the encoders: torch; or onnx or openvino, on the CPU, once polyagents export has written them"
+BACKEND = (
+    "the runtime of the encoders: torch; onnx or openvino, on the CPU, once polyagents export has written them; or "
+    "auto, the fastest that is installed, measured once on this machine (polyagents tune)"
+)
 
 
 # ---- the parser ------------------------------------------------------------------------------------------------------
@@ -101,9 +104,9 @@ def add_fields_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_backend_flag(parser: argparse.ArgumentParser) -> None:
+def add_backend_flag(parser: argparse.ArgumentParser, default: str = "auto") -> None:
     """Add `--backend`, what computes the encoders of a model that is loaded."""
-    parser.add_argument("--backend", choices=BACKENDS, default="torch", help=BACKEND)
+    parser.add_argument("--backend", choices=BACKENDS, default=default, help=BACKEND)
 
 
 # ---- types of flags --------------------------------------------------------------------------------------------------

@@ -14,7 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyagents.backends.exported_backbone import TORCH, use_backend
+from polyagents.arguments import AUTO
+from polyagents.backends.fastest import use_backend
+from polyagents.backends.runtimes import TORCH
 from polyagents.console import Bar
 from polyagents.decisions.calibration import (
     Calibration,
@@ -158,8 +160,9 @@ class Ranker:
             no_cuda: use the CPU even if there is a GPU.
             gpu: the number of the GPU; -1 is the current one.
             datapath: the folder of downloads; by default ParlAI's.
-            backend: the runtime that computes the encoders: "torch"; or "onnx" or "openvino", on the CPU, from the
-                files that `polyagents export` has written next to the model file.
+            backend: the runtime that computes the encoders: "torch"; "onnx" or "openvino", on the CPU, from the files
+                that `polyagents export` has written next to the model file; or "auto", the fastest of those that are
+                installed, which is measured once for this machine and may export the model into the cache folder.
             overrides: options of the model with other values, such as precision="bf16" or text_truncate=128.
 
         Raises:
@@ -176,7 +179,7 @@ class Ranker:
                 f"{', '.join(sorted(unknown))}: not an option of this model; "
                 f"{meant(unknown, possible)}options are {', '.join(sorted(possible))}."
             )
-        model = load_model(file, device(no_cuda or backend != TORCH, gpu), with_plain_values(overrides))
+        model = load_model(file, device(no_cuda or backend not in (TORCH, AUTO), gpu), with_plain_values(overrides))
         use_backend(model, file, backend)
         return cls(model, file)
 
@@ -791,9 +794,12 @@ class Ranker:
             fields: as for `index`.
         """
         given = as_texts(candidates, declared_fields(fields))
-        texts = given if isinstance(given, list) else given.part(0, len(given))
-        records = None if isinstance(given, list) else given.records(0, len(given))
-        columns = None if records is None else Columns.of(records, declared_fields(fields))
+        columns = None
+        if isinstance(given, list):
+            texts = given
+        else:
+            texts, records = given.part(0, len(given)), given.records(0, len(given))
+            columns = None if records is None else Columns.of(records, given.fields or {})
         if not texts:
             raise InputError("There are no candidates to prepare; give at least one text.")
         if self.model.version() is not None:

@@ -176,7 +176,7 @@ def test_a_browser_may_be_sent_to_any_replica(proxy):
 
 def test_the_image_installs_extras_that_there_are(image):
     (extras,) = {found for line in image for found in re.findall(r"'\.\[([\w,-]+)\]'", line)}
-    assert set(extras.split(",")) == {"serve", "milvus", "postgres", "onnx", "openvino"}
+    assert set(extras.split(",")) == {"serve", "milvus", "postgres", "fast"}
     assert set(extras.split(",")) <= set(metadata.metadata("polyagents").get_all("Provides-Extra"))
 
 

@@ -16,30 +16,29 @@ from polyagents.backends.export_folder import (
     folder_of,
     read_manifest,
 )
-from polyagents.backends.runtimes import Graph, Runtime, find_runtime
+from polyagents.backends.runtimes import Graph, Runtime
 from polyagents.backends.tracing import Signature, encoders_of, signature
 from polyagents.errors import InputError, first_line
 from polyagents.models.encoder import Encoder
 from polyagents.models.versions import Versions
 from polyagents.ranking.ranking_model import RankingModel
 
-TORCH = "torch"
 TRACES = ("Exception from ", "Check '")  # how lines of OpenVINO's errors begin that name its own code
 
 
-def use_backend(model: RankingModel, model_file: str, backend: str) -> None:
-    """Let a runtime, or torch, compute a model's encoders.
+def use_runtime(model: RankingModel, model_file: str, runtime: Runtime) -> "dict[str, ExportedBackbone]":
+    """Let a runtime compute a model's encoders.
 
     Args:
-        model: with the weights of `model_file`, beside which its export is.
+        model_file: beside which the export is; the model has its weights.
+
+    Returns:
+        What computes in place of each encoder's backbone, by the encoder's name.
 
     Raises:
-        InputError: the backend does not exist or is not installed, or lacks the precision; there is no export, or it is
-            damaged or of other weights.
+        InputError: the runtime is not installed, or lacks the precision; there is no export, or it is damaged or of
+            other weights.
     """
-    if backend == TORCH:
-        return
-    runtime = find_runtime(backend)
     precision = model.settings.encoder.precision
     if precision not in ("auto", "fp32") and not runtime.has_bf16:
         raise InputError(
@@ -56,10 +55,12 @@ def use_backend(model: RankingModel, model_file: str, backend: str) -> None:
         )
     graphs = checked_graphs(model_file, runtime, manifest)
     quantized = f"{runtime.name} int8" if manifest.int8 else None
+    made = {}
     for name, encoder in encoders.items():
         own = [graph for graph in graphs if graph.encoder == name]
-        encoder.backend = ExportedBackbone(model_file, runtime, own, encoder, quantized)
+        encoder.backend = made[name] = ExportedBackbone(model_file, runtime, own, encoder, quantized)
     model.weights_changed()
+    return made
 
 
 class ExportedBackbone:
@@ -72,6 +73,7 @@ class ExportedBackbone:
         self, model_file: str, runtime: Runtime, graphs: list[GraphFiles], encoder: Encoder, quantized: str | None
     ):
         self.runtime, self.width, self.quantized = runtime, encoder.width, quantized
+        self.name = runtime.name
         self.exported = Versions(encoder.backbone)
         self.folder, self.again = folder_of(model_file, runtime), export_command(model_file, runtime)
         self.files = {graph.signature: graph for graph in graphs}
@@ -98,6 +100,11 @@ class ExportedBackbone:
         except Exception as error:  # each runtime raises its own kinds
             raise InputError(self._refusal("compute with", error)) from error
         return torch.from_numpy(states).to(ids.device)
+
+    def load_all(self) -> None:
+        """Load all graphs now."""
+        for called_with in self.files:
+            self.graph(called_with)
 
     def _loaded(self, called_with: Signature) -> Graph:
         """Return the graph for inputs of given names and axes; an InputError says why there is none."""

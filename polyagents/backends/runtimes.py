@@ -12,6 +12,8 @@ from torch import Tensor, nn
 
 from polyagents.errors import InputError
 
+TORCH = "torch"  # the value of `--backend` that is no runtime of this table
+
 
 class Graph(Protocol):
     """A graph that a runtime has loaded; several threads may call it at the same time."""
@@ -93,5 +95,5 @@ RUNTIMES = {
 def find_runtime(name: str) -> Runtime:
     """Return the runtime of a name; an InputError says if there is none."""
     if name not in RUNTIMES:
-        raise InputError(f"There is no backend {name}; give torch, {' or '.join(RUNTIMES)}.")
+        raise InputError(f"There is no backend {name}; give auto, torch, {' or '.join(RUNTIMES)}.")
     return RUNTIMES[name]

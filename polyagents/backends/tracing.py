@@ -63,6 +63,7 @@ class Traced(nn.Module):
 class Recorder:
     """Records the calls of an encoder's backbone, and computes them."""
 
+    name = "torch"
     quantized: str | None = None
 
     def __init__(self, encoder: Encoder):

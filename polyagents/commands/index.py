@@ -97,7 +97,7 @@ def add_flags(parser: argparse.ArgumentParser, required: bool) -> None:
         help="contexts, one per line, to measure an approximate index with; by default 200 candidates",
     )
     add_precision_flag(parser)
-    add_backend_flag(parser)
+    add_backend_flag(parser, "torch")
     parser.add_argument(
         "--ray",
         metavar="ADDRESS",

@@ -87,6 +87,9 @@ OWN_COMMANDS = {
     "rank": OwnCommand("Rank candidates for contexts on standard input; JSON lines out", loads_models=True),
     "recipe": OwnCommand("List, show or run the recipes of the paper's numbers", "parlai"),
     "serve": OwnCommand("A chat page for one model, and JSON endpoints", "serve", computes=True),
+    "tune": OwnCommand(
+        "Measure which runtime computes a model fastest here, for --backend auto", computes=True, loads_models=True
+    ),
     "zoo": OwnCommand("List, show or download ParlAI's pretrained rankers"),
 }
 

@@ -39,10 +39,12 @@ class Backend(Protocol):
     """A runtime that computes a backbone's outputs in place of torch, without gradient (polyagents/backends).
 
     Attributes:
+        name: the value of `--backend`.
         quantized: the format of quantised weights, such as "onnx int8", whose outputs differ from torch's by more than
             rounding; None if they are not quantised.
     """
 
+    name: str
     quantized: str | None
 
     def __call__(self, inputs: Mapping[str, Any]) -> Tensor:

@@ -8,7 +8,8 @@ from parlai.utils.distributed import num_workers
 from torch import nn
 
 from polyagents.arguments import AUTO
-from polyagents.backends.exported_backbone import TORCH, use_backend
+from polyagents.backends.fastest import use_backend
+from polyagents.backends.runtimes import TORCH
 from polyagents.errors import InputError
 from polyagents.model_files import initial_weights
 from polyagents.models import output_scaling
@@ -53,7 +54,7 @@ class ModelAgent(BaseAgent):
                 "--candidates batch takes the other labels of the batch as negatives, and --batchsize 1 has none; give "
                 "--batchsize (the paper: 512 on ConvAI2, 256 elsewhere), or --candidates inline."
             )
-        if is_training_run(opt) and backend_of(opt) != TORCH:
+        if is_training_run(opt) and backend_of(opt) not in (TORCH, AUTO):
             raise InputError(
                 f"--backend {backend_of(opt)} has no gradients; train without it, and export the trained model."
             )
@@ -98,7 +99,8 @@ class ModelAgent(BaseAgent):
     def load(self, path: str) -> dict[str, Any]:
         """Load as BaseAgent; the random states of a resumed run are kept until everything else is built."""
         states = super().load(path)
-        use_backend(self.ranking, path, backend_of(self.opt))
+        if not is_training_run(self.opt):
+            use_backend(self.ranking, path, backend_of(self.opt))
         file = self.opt.get("model_file")
         if path in (file, f"{file}{CHECKPOINT}"):  # not those of another run's model
             self.resumed = states.get("draws")

@@ -169,6 +169,12 @@ class RankingModel(abc.ABC):
         """In which arithmetic the encoders compute where the model is: fp32, bf16 or fp16."""
         return ARITHMETIC[self.context_encoder.arithmetic(self.device)]
 
+    @property
+    def backend(self) -> str:
+        """What computes the encoders, and in which arithmetic, such as `openvino bf16`."""
+        backend = self.context_encoder.backend
+        return f"{'torch' if backend is None else backend.name} {self.precision}"
+
     def compute_in(self, precision: str) -> None:
         """Compute in fp32, bf16 or fp16 (or auto) from now on, as `--precision` says; the weights do not change."""
         self.settings = replace(self.settings, encoder=replace(self.settings.encoder, precision=precision))

@@ -78,7 +78,7 @@ class Served:
             candidates_file: one candidate per line; or with ids, JSON lines or Parquet.
             index_dir: a folder that `build_index` has written.
             index_url: an engine and the name of its candidates.
-            backend: the runtime of the encoders: torch, onnx or openvino.
+            backend: the runtime of the encoders, as for `Ranker.load`.
             rerank: the file of a second model, which orders the best `rerank_top` candidates anew.
             fields: declared fields of a candidates file with ids, between commas, as for `Ranker.index`.
 
@@ -115,6 +115,7 @@ class Served:
             "fingerprint": self.digest,
             "index": self.source,
             "generation": self.candidates.generation,
+            "backend": self.ranker.model.backend,
             "calibration": "none" if known is None else fingerprint([repr(known.map)])[:DIGITS],
         } | ({} if self.second is None else {"reranker": f"{self.second.model}-{self.second.digest}-{self.rerank_top}"})
 

@@ -10,7 +10,7 @@ import stat
 from dataclasses import dataclass, replace
 from typing import Any
 
-from polyagents.backends.exported_backbone import TORCH
+from polyagents.backends.runtimes import TORCH
 from polyagents.errors import InputError
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.faiss_index import DESCRIPTION

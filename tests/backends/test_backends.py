@@ -217,7 +217,7 @@ def test_other_options_of_the_model_are_refused(exported):
 @pytest.mark.parametrize("to", RUNTIMES)
 def test_what_is_not_there_is_said_in_one_sentence(to, trained, monkeypatch):
     assert f"polyagents export -mf {trained('bi')} --to {to}" in refusal(trained("bi"), to)
-    assert "give torch, onnx or openvino" in refusal(trained("bi"), "tensorrt")
+    assert "give auto, torch, onnx or openvino" in refusal(trained("bi"), "tensorrt")
     monkeypatch.setattr(runtimes.importlib.util, "find_spec", lambda name: None)
     assert f"pip install 'polyagents[{to}]'" in refusal(trained("bi"), to)
     with pytest.raises(InputError, match="pip install"):
