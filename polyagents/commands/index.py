@@ -112,7 +112,10 @@ def run(opt: Mapping[str, Any]) -> None:
     if what == "plan":
         plan(opt)
         return
-    if NEEDED.get(what) != {name for name in ("model_file", "candidates_file") if opt[name]}:
+    given = {name for name in ("model_file", "candidates_file") if opt[name]}
+    if surplus := sorted(given - NEEDED.get(what, given)):
+        raise InputError(f"{flag(surplus[0])} is not for polyagents index {what}; remove it.")
+    if NEEDED.get(what) != given:
         raise InputError(f"Give one of: {USAGE}.")
     allowed = {"build": OF_BUILDS, "add": ("index_type", "contexts_file") if opt["index_dir"] else ()}.get(what, ())
     if wrong := [name for name in OF_BUILDS if opt[name] and name not in allowed]:

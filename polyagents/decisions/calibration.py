@@ -16,7 +16,7 @@ from polyagents.decisions.figures import Bin, Figures, choices_of, figures_of, r
 from polyagents.decisions.fitting import check_enough, cross_fitted, fit
 from polyagents.decisions.score_map import Scored, ScoreMap
 from polyagents.decisions.thresholds import Level, Threshold, levels_of, threshold_for
-from polyagents.errors import InputError
+from polyagents.errors import InputError, first_line
 from polyagents.evaluation.intervals import Estimate
 from polyagents.files.atomic import write_text
 from polyagents.files.hashing import fingerprint
@@ -152,7 +152,8 @@ def read_calibration(path: str) -> Calibration:
             [fields_of_json(one, Level) for one in found["levels"]],
         )
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise InputError(f"{path} cannot be read ({error}); run polyagents calibrate again, or delete it.") from error
+        why = getattr(error, "strerror", None) or first_line(error)
+        raise InputError(f"{path} cannot be read ({why}); run polyagents calibrate again, or delete it.") from error
 
 
 def moved_to(calibration: Calibration, model: RankingModel) -> Calibration:
@@ -182,7 +183,7 @@ def valid(score_map: ScoreMap) -> ScoreMap:
     """Refuse, with a ValueError, numbers that no fit gives."""
     given = [one for one in dataclasses.astuple(score_map) if one is not None]
     temperatures = [one for one in (score_map.temperature, score_map.rerank_temperature) if one is not None]
-    if not np.isfinite(given).all() or min(temperatures) <= 0:
+    if not all(abs(one) < 1e300 for one in given) or min(temperatures) <= 0:
         raise ValueError("its numbers are not possible")
     return score_map
 

@@ -30,6 +30,14 @@ def parse_json(text: str | bytes) -> Any:
         raise ValueError(TOO_DEEP) from error
 
 
+def check_whole(found: Any) -> None:
+    """Refuse, with a ValueError, half a surrogate pair in any text of a JSON value: no page or file could have it."""
+    try:
+        json.dumps(found, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        raise ValueError("it has half a character, a lone surrogate") from error
+
+
 def read_json(path: str | os.PathLike[str]) -> Any:
     """Read a JSON file.
 

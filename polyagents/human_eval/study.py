@@ -9,7 +9,7 @@ import re
 from dataclasses import dataclass
 
 from polyagents.errors import InputError
-from polyagents.files.json_files import fields_of_json, read_fields
+from polyagents.files.json_files import check_whole, fields_of_json, read_fields
 from polyagents.files.lines import opened
 
 STAGES = ("consent", "screening", "instructions", "work")  # of a person who holds a place, in order
@@ -116,6 +116,7 @@ def read_study(path: str, platform: str, needs_id: bool = True) -> Study:
     rules, folder = PLATFORMS[platform], os.path.dirname(path)
     try:
         study = dataclasses.replace(read_fields(path, Study), platform=platform)
+        check_whole(dataclasses.asdict(study))
         questions = study.questions
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error

@@ -98,7 +98,7 @@ def read(path: str) -> tuple[Token, ...]:
     try:
         with opened(path) as file:
             content = file.read(MOST + 1)
-        lines = content.decode("utf-8-sig").strip().splitlines()
+        lines = [line.strip() for line in content.decode("utf-8-sig").strip().split("\n")]
         if len(content) > MOST or not all(line.isprintable() for line in lines):
             raise ValueError
     except (OSError, ValueError) as error:
@@ -119,7 +119,8 @@ def parsed(lines: Iterable[str]) -> tuple[Token, ...]:
     """Return the tokens of lines; empty lines are skipped.
 
     Raises:
-        InputError: a line has scopes, but not a name before and a token after them; or an unknown scope.
+        InputError: a line has scopes, but not a name before and a token after them; or an unknown scope; or two have
+            the same token.
     """
     found: list[Token] = []
     for number, line in enumerate(lines, 1):
@@ -137,6 +138,8 @@ def parsed(lines: Iterable[str]) -> tuple[Token, ...]:
             hint = did_you_mean(unknown[0], SCOPES)
             raise InputError(f"line {number} has an unknown scope{hint}; there are {', '.join(SCOPES)}.")
         found.append(Token(secret, frozenset(scopes.split(",")), name))
+    if len({token.secret for token in found}) < len(found):
+        raise InputError("two lines have the same token, so nobody could tell whose rights it has; give each its own.")
     return tuple(found)
 
 

@@ -9,7 +9,7 @@ from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 
 from polyagents.arguments import positive_int
-from polyagents.errors import InputError
+from polyagents.errors import InputError, NoTestSplit
 from polyagents.tasks.counts import check_count
 
 from ..one_message import OneMessageTeacher
@@ -53,6 +53,9 @@ class IntentTeacher(OneMessageTeacher, abc.ABC):
         folder = self.sample or obtain(self.files, os.path.join(opt["datapath"], self.folder))
         train = self.of_split(folder, "train")
         found = train if split == "train" else self.of_split(folder, split)
+        if not found or not train:
+            kind = NoTestSplit if split == "test" else InputError
+            raise kind(f"{folder} has no examples in {split if train else 'train'}.")
         if empty := [number for number, example in enumerate(found, 1) if not all(example)]:
             raise InputError(f"{folder}: example {empty[0]:,} of {split} has no text or no intent.")
         intents = sorted({example.intent for example in train} - {self.none_intent})

@@ -107,8 +107,8 @@ def open_split(path: str, split: str) -> Table:
     if not chosen:
         kind = NoTestSplit if split == "test" else InputError
         raise kind(
-            f"{path} has too few rows: none of them is in {split}, which gets a tenth of the contexts by "
-            f"a checksum. Add rows, or give a folder with files named train, valid and test."
+            f"{path} has too few rows: a checksum of the context puts a tenth each into valid and test, and none is "
+            f"in {split}. Add rows, or give a folder with files named train, valid and test."
         )
     return Table(chosen, columns)
 

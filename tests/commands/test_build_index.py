@@ -103,7 +103,9 @@ def test_the_group_does_to_a_folder_what_its_other_name_does(build, rank, file, 
 def test_what_the_group_cannot_do(file, trained, tmp_path, ends_with_2):
     here, one = ("--index-dir", tmp_path / "none"), ("-mf", trained("poly"), "--candidates-file", file)
     assert "holds no finished candidate index" in ends_with_2("index", "status", *here)[-1]
-    for given in (("remove", *one), ("add", "--candidates-file", file), ("status", "-mf", trained("poly")), ("x",)):
+    for given in (("remove", *one), ("status", "-mf", trained("poly"))):
+        assert f"--model-file is not for polyagents index {given[0]}" in ends_with_2("index", *given, *here)[-1]
+    for given in (("add", "--candidates-file", file), ("x",)):
         assert "Give one of: polyagents index add, with" in ends_with_2("index", *given, *here)[-1]
     assert "required: build|add|remove|status" in ends_with_2("index", *here)[-1]
     for given in (("add", *one, "--stored-as", "int8"), ("status", "--stored-as", "int8")):

@@ -150,3 +150,5 @@ def test_a_wrong_key_and_none(shop, fake, monkeypatch, tmp_path):
     monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(tmp_path / "none"))
     monkeypatch.setenv("AWS_CONFIG_FILE", str(tmp_path / "none"))
     assert "set AWS_ACCESS_KEY_ID" in call("status")[2]
+    monkeypatch.setenv("AWS_PROFILE", "nobody")
+    assert "The AWS configuration of this machine cannot be used (The config profile (nobody)" in call("status")[2]

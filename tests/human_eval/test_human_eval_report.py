@@ -449,10 +449,11 @@ def test_the_command_reports_what_the_store_has(tmp_path, monkeypatch, capsys):
 
 
 @pytest.mark.parametrize("step", [("report",), ("pairs",), ("export", "--to", "parlai", "--out", "F")])
-def test_a_mistyped_database_is_not_made(step, tmp_path, monkeypatch):
+@pytest.mark.parametrize("prefix", ["", "sqlite:///"])
+def test_a_mistyped_database_is_not_made(prefix, step, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(InputError, match=r"^There is no nothing\.db; run polyagents human_eval import FILE"):
-        human_eval(*step, "--database", "nothing.db")
+    with pytest.raises(InputError, match=r"^There is no .*nothing\.db; run polyagents human_eval import FILE"):
+        human_eval(*step, "--database", f"{prefix}nothing.db")
     assert not list(tmp_path.iterdir())
 
 

@@ -648,6 +648,8 @@ def write_study(folder, **changes):
         ({"screening": [{"question": "?", "options": ["a"], "accepted": ["b"]}]}, "its screening"),
         ({"screening": [{"question": "?"}]}, "a field is missing"),
         ({"colour": "red"}, "an unknown field, colour"),
+        ({"title": "half \ud800"}, "it has half a character"),
+        ({"screening": [{"question": "?", "options": ["\ud800"], "accepted": ["\ud800"]}]}, "it has half a character"),
     ],
 )
 def test_studies_that_cannot_be_used(changes, said, tmp_path):
@@ -667,6 +669,10 @@ def test_studies_that_cannot_be_used(changes, said, tmp_path):
         ("--recruit prolific --study study.json --public-url http://x.org", "plain HTTP can be read"),
         ("--recruit prolific --study study.json --public-url ftp://x.org", "is not an address"),
         ("--recruit prolific --study study.json --public-url https://x.org/path", "is not an address"),
+        *(
+            (f"--recruit prolific --study study.json --public-url https://{address}", "is not an address")
+            for address in ("[", "[::1", "℀.org", "x/#f", "x?", "x:99999", "x:abc", "x:-1", "x:0", "u:p@x", "x\\y")
+        ),
         ("--recruit link --study study.json --verify", "--verify is for --recruit prolific"),
         ("--recruit prolific --study study.json --insecure --verify", "set PROLIFIC_TOKEN"),
     ],

@@ -142,6 +142,8 @@ LABEL_STUDIO_FAULTS = [
     (("annotations", 0, "result", 0, "value"), 3, "its value are not an object"),
     (("annotations", 0, "result", 0, "value", "choices"), ["Speaker C"], "an answer does not say who prefers"),
     (("annotations", 0, "result", 0, "from_name"), ["preferred"], "a name of what was asked is not a text"),
+    (("annotations", 0, "completed_by"), None, "an annotation does not say who has completed it"),
+    (("annotations", 0, "completed_by"), {"email": ""}, "an annotation does not say who has completed it"),
     (("annotations", 0, "created_at"), "soon", "an answer does not say when it was given"),
 ]
 
@@ -158,6 +160,14 @@ def test_a_malformed_task_is_skipped_and_named(path, value, reason, store, tmp_p
 
 POTATO_FAULTS = [
     ("no JSON", "it is not JSON"),
+    (
+        {
+            "user_id": "ann",
+            "instance_id_to_label_to_value": {"p": [[{"schema": "preferred"}, "Speaker A"]]},
+            "instance_id_to_behavioral_data": {"p": {"total_time_ms": 10**400, "session_end": "soon"}},
+        },
+        "an answer does not say when it was given",
+    ),
     ([], "its user_state are not an object"),
     ({"instance_id_to_label_to_value": []}, "its label_to_value are not an object"),
     ({"instance_id_to_label_to_value": {"p": [3]}}, "its labels are not pairs of a label and a value"),
@@ -184,7 +194,20 @@ def test_a_malformed_file_of_an_annotator_is_skipped_and_named(state, reason, st
     assert json.loads(said.out)["answers"] == len(ANSWERS)
 
 
-@pytest.mark.parametrize("settings", [None, "- 1", "a: [", "annotation_schemes: []", "x: " + "[" * 10_000, b"\xff"])
+def test_people_without_an_address_have_their_numbers_and_no_time_is_too_long(store, tmp_path, capsys):
+    (task, *_) = json.loads((FILES / "label_studio.json").read_text())
+    for number in (5, 6):
+        changed = change(task, ("annotations", 0, "completed_by"), {"id": number})
+        changed = change(changed, ("annotations", 0, "lead_time"), 10**400)
+        (tmp_path / "export.json").write_text(json.dumps([changed]))
+        human_eval("import", "export.json")
+        assert json.loads(capsys.readouterr().out)["answers"] == 1
+
+
+@pytest.mark.parametrize(
+    "settings",
+    ["x: !!timestamp abc", "x: !!int ''", None, "- 1", "a: [", "annotation_schemes: []", "x: " + "[" * 10_000, b"\xff"],
+)
 def test_another_folder_is_no_project(settings, store, tmp_path):
     (tmp_path / "folder").mkdir()
     if settings is not None:

@@ -46,6 +46,7 @@ def test_a_line_is_a_token_or_a_name_scopes_and_a_token(text, expected):
         ("grafana metrics SECRET of two", "line 2 is not NAME SCOPE[,SCOPE] TOKEN"),
         ("# SECRET", "line 2 begins with #"),
         ("  #SECRET", "line 2 begins with #"),
+        ("bob ask first", "two lines have the same token"),
     ],
 )
 def test_a_slip_in_a_line_is_refused_and_gives_nobody_more_rights(line, said, tmp_path):
@@ -140,6 +141,8 @@ def test_tokens_are_added_removed_and_rotated_without_a_restart(file, monkeypatc
         (lambda file: file.write_text("\n"), "is empty"),
         (lambda file: file.write_bytes(b"a\x00SECRET"), "it is not text"),
         (lambda file: file.write_bytes(b"\xff"), "it is not text"),
+        (lambda file: file.write_bytes(b"a\x0cSECRET"), "it is not text"),
+        (lambda file: file.write_text("a\u2028SECRET"), "it is not text"),
         (lambda file: file.write_text("lab aks SECRET"), "line 1 has an unknown scope"),
         (lambda file: file.unlink(), "No such file"),
     ],

@@ -10,6 +10,7 @@ from teachers import label, teacher, told
 from test_tasks import FOLDER, SHORT
 
 from polyagents import InputError
+from polyagents.errors import NoTestSplit
 from polyagents.models.two_towers import TwoTowers
 from polyagents.tasks.banking77.agents import DefaultTeacher as Banking
 from polyagents.tasks.clinc150.agents import DefaultTeacher as Clinc
@@ -98,6 +99,16 @@ def test_a_damaged_file_is_said(task, old, new, sentence, datapath):
     path.write_text(path.read_text().replace(old, new))
     with pytest.raises(InputError, match=sentence):
         teacher(task, "train", datapath)
+
+
+def test_a_split_without_examples_is_said(datapath):
+    (datapath / "banking77" / "test.csv").write_text("text,category\n")
+    with pytest.raises(NoTestSplit, match="banking77 has no examples in test"):
+        teacher(BANKING, "test", datapath)
+    (datapath / "banking77" / "train.csv").write_text("text,category\n")
+    for split, options in (("train", {}), ("valid", {}), ("train", {"few_shot": 1})):
+        with pytest.raises(InputError, match="banking77 has no examples in train"):
+            teacher(BANKING, split, datapath, **options)
 
 
 def test_other_counts_than_the_published_ones_are_said_once(datapath, said):

@@ -247,7 +247,7 @@ def test_too_few_rows_for_a_split(tmp_path):
     path = written(tmp_path / "a.jsonl", [{"context": "a", "label": "b"}])
     others = [split for split in ("train", "valid", "test") if split != part_of("a")]
     for split in others:
-        with pytest.raises(InputError, match=f"too few rows: none of them is in {split}"):
+        with pytest.raises(InputError, match=f"too few rows: .* none is in {split}"):
             open_split(str(path), split)
 
 

@@ -53,7 +53,7 @@ def read_file(path: str, model: str | None = None) -> FileContents:
         for where, read in potato_project.answers_by_file(path):
             try:
                 found.answers += read()
-            except ValueError as error:
+            except (ArithmeticError, ValueError) as error:
                 found.malformed.append((where, reason(error)))
         return found
     try:
@@ -66,7 +66,7 @@ def read_file(path: str, model: str | None = None) -> FileContents:
     for where, parse in parts_of(content):
         try:
             add_part(found, parse(), places, path, model)
-        except (ValueError, RecursionError) as error:
+        except (ArithmeticError, ValueError, RecursionError) as error:
             found.malformed.append((where, reason(error)))
     return found
 

@@ -72,6 +72,8 @@ def read_annotation(annotation: Mapping[str, Any], data: Mapping[str, Any]) -> T
         value = object_in(object_in(one, "result").get("value"), "value")
         given = value.get("choices", value.get("text"))
         values[name_in(one, "from_name")] = given[0] if isinstance(given, list) and given else None
-    person = str(who.get("email") if isinstance(who, dict) else who)
+    person = who.get("email") or who.get("id") if isinstance(who, dict) else who
+    if not isinstance(person, str | int) or isinstance(person, bool):
+        raise Malformed("an annotation does not say who has completed it")
     taken, ended = annotation.get("lead_time"), annotation.get("created_at")
-    return answer_of("label_studio", person, data.get("pair"), values, data.get("question"), taken, ended)
+    return answer_of("label_studio", str(person), data.get("pair"), values, data.get("question"), taken, ended)

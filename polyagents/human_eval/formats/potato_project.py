@@ -80,7 +80,7 @@ def answers_by_file(folder: str) -> Iterator[tuple[str, Callable[[], list[ToolAn
             settings = yaml.safe_load(file.read(LARGEST))
         asked = {one["name"]: one["description"] for one in settings["annotation_schemes"]}[PREFERRED]
         people = sorted(os.listdir(output)) if os.path.isdir(output) else []
-    except (OSError, ValueError, TypeError, KeyError, RecursionError, yaml.YAMLError) as error:
+    except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, yaml.YAMLError) as error:
         why = getattr(error, "strerror", None) or f"{CONFIG} does not say what was asked"
         raise InputError(
             f"{folder} is not a folder of human_eval export --to potato ({why}); give files of conversations, or the "
@@ -125,7 +125,9 @@ def list_of_two(chosen: Any) -> list[tuple[Any, Any]]:
 def seconds_of(spent: Mapping[str, Any]) -> float | None:
     """Return the time that an item took; None if its page was left without Next, so that nobody has measured it."""
     took = spent.get("total_time_ms")
-    return took / 1000 if isinstance(took, int | float) and spent.get("session_end") else None
+    if not isinstance(took, int | float) or abs(took) >= 1e12 or not spent.get("session_end"):  # a float is shorter
+        return None
+    return took / 1000
 
 
 def moment_of(seconds: Any) -> str:

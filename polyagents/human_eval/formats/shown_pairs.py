@@ -1,7 +1,6 @@
 """Pairs for other annotation tools, which show everybody the same side on the left, and the answers that come back."""
 
 import hashlib
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -59,7 +58,7 @@ def answer_of(
     speakers = [*SPEAKERS.values()]
     if not (person and pair and question) or preferred not in speakers:
         raise Malformed(f"an answer does not say who prefers which of {' and '.join(speakers)}, in which pair")
-    known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < math.inf
+    known = isinstance(seconds, int | float) and not isinstance(seconds, bool) and 0 <= seconds < 1e9
     try:
         moment = datetime.fromisoformat(str(ended).replace("Z", "+00:00"))  # which Python 3.10 does not read
         if moment.tzinfo is None:

@@ -11,7 +11,7 @@ import boto3
 from botocore.config import Config
 from botocore.exceptions import BotoCoreError, ClientError, NoCredentialsError, PartialCredentialsError
 
-from polyagents.errors import InputError
+from polyagents.errors import InputError, first_line
 from polyagents.files.hashing import fingerprint
 from polyagents.human_eval.platforms.calls import AnswerLost, Call
 from polyagents.human_eval.storage.people_records import PersonWork
@@ -37,7 +37,10 @@ class MechanicalTurk:
         # boto3 sends again what a busy or failing service has not answered; tokens make that harmless.
         config = Config(retries={"mode": "standard", "total_max_attempts": 4}, connect_timeout=10, read_timeout=30)
         self.url = url
-        self.client = boto3.session.Session().client("mturk", region_name=REGION, endpoint_url=url, config=config)
+        try:
+            self.client = boto3.session.Session().client("mturk", region_name=REGION, endpoint_url=url, config=config)
+        except BotoCoreError as error:
+            raise InputError(f"The AWS configuration of this machine cannot be used ({first_line(error)}).") from error
 
     def _asked(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
         """Send a request; operations have boto3's names.

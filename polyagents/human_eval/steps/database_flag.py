@@ -33,7 +33,8 @@ def existing_store(database: str, first_step: str = "import FILE ...", study: St
     Raises:
         InputError: there is none.
     """
-    if "://" not in database and not os.path.exists(database):
+    file = database.removeprefix("sqlite:///").split("?")[0]
+    if "://" not in file and not os.path.exists(file):
         raise InputError(
             f"There is no {database}; run polyagents human_eval {first_step} first, or give its --database."
         )

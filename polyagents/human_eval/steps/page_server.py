@@ -1,6 +1,7 @@
 """How a step serves pages to people who have a link: its flags, the links that it prints, the server."""
 
 import argparse
+import re
 import socket
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
@@ -53,16 +54,16 @@ def study_of(opt: Mapping[str, Any]) -> Study | None:
     Raises:
         InputError: a flag is missing, or does not fit the others.
     """
-    platform, url = opt["recruit"], urlsplit(opt["public_url"] or "")
+    platform, url = opt["recruit"], opt["public_url"] or ""
     if platform is None:
         given = next((flag for flag in ("study", "verify", "insecure") if opt[flag]), None)
         if given:
             raise InputError(f"--{given} is for people who come uninvited; give --recruit {'|'.join(PLATFORMS)}, too.")
     elif not opt["study"]:
         raise InputError(f"--recruit {platform} needs --study FILE, a study's settings; see docs/running-a-study.md.")
-    if opt["public_url"]:
-        check_public_url(opt["public_url"], "http", "https")
-    if platform not in (None, "link") and url.scheme != "https" and not opt["insecure"]:
+    if url:
+        check_public_url(url, "http", "https")
+    if platform not in (None, "link") and not url.startswith("https://") and not opt["insecure"]:
         raise InputError(
             f"--recruit {platform} needs --public-url https://HOST, since plain HTTP can be read and changed in "
             f"transit; give it, or --insecure for a try."
@@ -78,10 +79,15 @@ def check_public_url(given: str | None, *schemes: str) -> None:
     """Refuse what is not the address of a server.
 
     Raises:
-        InputError: it is none, or of another scheme.
+        InputError: it is none, or of another scheme, or has more than a host and a port.
     """
-    url = urlsplit(given or "")
-    if not (url.scheme in schemes and url.hostname and url.path in ("", "/") and not url.query):
+    found = re.fullmatch(r"(\w+)://[^\s/?#@\\]+/?", given or "")
+    try:
+        url = urlsplit(found[0]) if found and found[1] in schemes else None
+        fine = url is not None and url.hostname and url.port != 0
+    except ValueError:  # of a host or a port that cannot be
+        fine = False
+    if not fine:
         raise InputError(f"--public-url {given or ''!r:.80} is not an address; give https://HOST[:PORT].")
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from polyagents.errors import InputError
-from polyagents.files.json_files import read_json
+from polyagents.files.json_files import check_whole, read_json
 
 ENGLISH = Path(__file__).parent / "templates" / "texts.json"  # every text, as its own translation
 LANG = "lang"  # the key of the language's code, such as de
@@ -50,6 +50,7 @@ def read_texts(path: str = "") -> Texts:
         return Texts(english)
     try:
         given = read_json(path)
+        check_whole(given)
     except (OSError, ValueError) as error:
         raise InputError(f"The texts {path} cannot be used ({getattr(error, 'strerror', None) or error}).") from error
     if not isinstance(given, dict) or not all(isinstance(text, str) for text in given.values()):
