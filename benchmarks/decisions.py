@@ -2,8 +2,9 @@
 
     python -m polyagents.benchmarks.decisions banking77 WORK --backbone MINILM -dp DATAPATH --few-shot 10
 
-Each model is trained if WORK lacks it, so a run can be stopped and continued. A pipeline is the bi-encoder of the same
-seed, whose ten best options a uni-encoder orders; without training, it compares tokens (docs/results.md).
+Each model is trained if WORK lacks it, so a run can be stopped and continued. The uni-encoder compares the tokens of
+the bi-encoder of the same seed, without training of its own (docs/results.md). A pipeline is that bi-encoder, whose ten
+best options the uni-encoder orders; "cross" is the same with a cross-encoder, which is trained from the bi-encoder.
 """
 
 import json
@@ -35,7 +36,11 @@ FLAGS += (
 )
 FEW = "-bs 32 -lr 2e-4 --warmup-updates 20 --max-train-steps 240"
 ALL = "-bs 64 -lr 2e-4 --warmup-updates 100"
+JOINT = "--text-truncate 64 --label-truncate 32 --dropout 0 --precision bf16 -veps -1 -vme 8 --short-final-eval true"
+UNI = f"{JOINT} -bs 2 --cross-negatives 1 -lr 1e-12 --max-train-steps 1"  # as it begins
+CROSS = f"{JOINT} -bs 16 --cross-negatives 9 -lr 5e-5 --lr-scheduler linear --warmup-updates 20 --max-train-steps 240"
 OF_MODEL = {"bi": "", "poly": "--poly-n-codes 16 --codes-learningrate 0.01"}
+MODELS = ("bi", "poly", "uni", "cross", "pipeline")
 TOP = 10  # options that the pipeline's second model orders
 TIMED = 100  # contexts
 
@@ -49,7 +54,7 @@ def main() -> None:
     parser.add_argument("-dp", "--datapath", required=True)
     parser.add_argument("--few-shot", type=positive_int, help="examples of each option; by default all")
     parser.add_argument("--updates", type=positive_int, default=1200, help="without --few-shot")
-    parser.add_argument("--models", nargs="+", default=["bi", "poly", "pipeline"], choices=["bi", "poly", "pipeline"])
+    parser.add_argument("--models", nargs="+", default=["bi", "poly", "pipeline"], choices=MODELS)
     parser.add_argument("--seeds", type=positive_ints, default=(1, 2, 3, 4, 5))
     opt = vars(parser.parse_args())
     patches.apply()
@@ -90,49 +95,28 @@ def result(opt: dict[str, Any], model: str, seed: int) -> dict[str, Any]:
     size = f"{opt['few_shot']}" if opt["few_shot"] else "all"
     path = os.path.join(opt["work"], f"{opt['task']}_{size}_{model}_{seed}.json")
     if not os.path.exists(path):
-        first = Ranker.load(trained(opt, "bi" if model == "pipeline" else model, seed, size))
-        second = Ranker.load(untrained_uni(opt, seed, size)) if model == "pipeline" else None
-        write_text(path, json.dumps(measure(opt, first, second), indent=2) + "\n")
+        first = trained(opt, "bi" if model in ("cross", "pipeline") else model, seed, size)
+        second = trained(opt, "uni" if model == "pipeline" else model, seed, size)
+        loaded = Ranker.load(first), None if second == first else Ranker.load(second)
+        write_text(path, json.dumps(measure(opt, *loaded), indent=2) + "\n")
     with open(path, encoding="utf-8") as file:
         found: dict[str, Any] = json.load(file)
     return found
 
 
 def trained(opt: dict[str, Any], model: str, seed: int, size: str) -> str:
-    """Return a model's file; it is trained if it is missing."""
+    """Return the file of a model of its own; it is trained if it is missing."""
     file = os.path.join(opt["work"], f"{opt['task']}_{size}_{model}_{seed}.model")
-    flags = f"{FLAGS} {OF_MODEL[model]} --seed {seed}"
-    if opt["few_shot"]:
-        flags += f" {FEW} --few-shot {opt['few_shot']} --few-shot-seed {seed}"
-    else:
-        flags += f" {ALL} --max-train-steps {opt['updates']}"
     if not os.path.exists(file):
-        train(
-            [
-                "-m",
-                model,
-                "-t",
-                TASKS[opt["task"]],
-                "-dp",
-                opt["datapath"],
-                "--backbone",
-                opt["backbone"],
-                *flags.split(),
-            ],
-            file,
-        )
-    return file
-
-
-def untrained_uni(opt: dict[str, Any], seed: int, size: str) -> str:
-    """Return the file of a uni-encoder that compares the tokens of the bi-encoder of a seed."""
-    file = os.path.join(opt["work"], f"{opt['task']}_{size}_uni_{seed}.model")
-    if not os.path.exists(file):
-        flags = "--max-train-steps 1 -lr 1e-12 -bs 2 --cross-negatives 1 -veps -1 -vme 8 --short-final-eval true"
-        start = trained(opt, "bi", seed, size)
-        train(
-            ["-m", "uni", "-t", TASKS[opt["task"]], "-dp", opt["datapath"], "--init-model", start, *flags.split()], file
-        )
+        own = ["-m", model, "-t", TASKS[opt["task"]], "-dp", opt["datapath"], "--seed", str(seed)]
+        if model in ("uni", "cross"):
+            own += ["--init-model", trained(opt, "bi", seed, size), *(UNI if model == "uni" else CROSS).split()]
+        else:
+            own += ["--backbone", opt["backbone"], *FLAGS.split(), *OF_MODEL[model].split()]
+            own += FEW.split() if opt["few_shot"] else [*ALL.split(), "--max-train-steps", str(opt["updates"])]
+        if opt["few_shot"]:
+            own += ["--few-shot", str(opt["few_shot"]), "--few-shot-seed", str(seed)]
+        train(own, file)
     return file
 
 
