@@ -10,7 +10,7 @@ import numpy as np
 from parlai.core.agents import create_agent
 from parlai.core.opt import Opt
 
-from polyagents.console import SLOW, Bar
+from polyagents.console import SLOW, Bar, say
 from polyagents.errors import InputError
 from polyagents.evaluation.judged import Judged
 from polyagents.evaluation.report import Evaluated
@@ -76,17 +76,24 @@ def judged_examples(world: WorldInOrder) -> Iterator[Example]:
 
 def evaluated(opt: Opt, agent: RankerAgent, world: WorldInOrder, write: Write) -> Evaluated:
     """Compute the result of an evaluation, and call `write` for every example; there must be some."""
-    ranks, sizes, dialogues, own_candidates = [], [], [], False
+    ranks, sizes, dialogues, own_candidates, alike = [], [], [], False, 0
     for dialogue, message, judged in judged_examples(world):
         ranks.append(judged.right_ranks())
         sizes.append(len(judged))
         dialogues.append(dialogue)
-        own_candidates |= bool(message.get("label_candidates"))
+        own = message.get("label_candidates") or ()
+        own_candidates |= bool(own)
+        alike += agent.eval_candidates == "inline" and len({*own}) > len(judged)
         write(len(ranks), judged)
     if not ranks:
         raise InputError(
             f"--task {opt['task']} has no example with text and label in --datatype {opt['datatype']}; there is "
             f"nothing to evaluate."
+        )
+    if alike:
+        say(
+            f"In {alike:,} of {len(ranks):,} examples, candidates with different texts have the same tokens and count "
+            f"as one: the model's vocabulary or its --label-truncate leaves no difference."
         )
     return Evaluated(
         model_file=opt["model_file"],

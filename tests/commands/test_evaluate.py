@@ -162,6 +162,15 @@ def test_examples_without_a_label_are_not_counted(trained, report, tmp_path):
     assert (found["examples"], found["dialogues"]) == (2, 2)
 
 
+def test_candidates_that_the_model_reads_alike_are_said(trained, tmp_path, capsys):
+    dialogues = [("a", "b c", ["b c", "b d", "e"]), ("f", "e", ["e", "b"])]
+    flags = write_task(tmp_path, dialogues)
+    for limit, said in ((3, "In 1 of 2 examples, candidates with different texts"), (72, "")):
+        own("evaluate", "-mf", trained("bi"), *flags, "-dt", "valid", "--label-truncate", limit)
+        error = capsys.readouterr().err
+        assert said in error and ("different texts" in error) == bool(said)
+
+
 def test_of_one_dialogue_there_is_no_interval(trained, report, tmp_path):
     text = "text:a\tlabels:b\tlabel_candidates:b|c\ntext:e\tlabels:c\tlabel_candidates:b|c\tepisode_done:True\n"
     (tmp_path / "one.txt").write_text(text)
