@@ -21,7 +21,7 @@ INDEX_URL = (
 
 BACKEND = (
     "the runtime of the encoders: torch; onnx or openvino, on the CPU, once polyagents export has written them; or "
-    "auto, the fastest that is installed, measured once on this machine (polyagents tune)"
+    "auto, the one that polyagents tune has measured to be the fastest on this machine, otherwise torch"
 )
 
 

@@ -161,8 +161,8 @@ class Ranker:
             gpu: the number of the GPU; -1 is the current one.
             datapath: the folder of downloads; by default ParlAI's.
             backend: the runtime that computes the encoders: "torch"; "onnx" or "openvino", on the CPU, from the files
-                that `polyagents export` has written next to the model file; or "auto", the fastest of those that are
-                installed, which is measured once for this machine and may export the model into the cache folder.
+                that `polyagents export` has written next to the model file; or "auto", the one that `polyagents tune`
+                has measured to be the fastest on this machine, otherwise torch.
             overrides: options of the model with other values, such as precision="bf16" or text_truncate=128.
 
         Raises:

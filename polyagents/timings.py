@@ -8,7 +8,6 @@ import contextlib
 import functools
 import json
 import logging
-import math
 import os
 import platform
 import statistics
@@ -61,6 +60,11 @@ def training_machine() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else machine()
 
 
+def remembered(what: str) -> Times:
+    """Return what `measured_once` has measured on this machine; empty if it has not."""
+    return known_times(os.path.join(folder(), "timings.json")).get(f"{machine()}: {what}", {})
+
+
 def measured_once(what: str, ways: Mapping[str, Callable[[], object]], anew: bool = False) -> Times:
     """Return the seconds that each way takes on this machine, with this many threads, and this version of torch.
 
@@ -68,11 +72,10 @@ def measured_once(what: str, ways: Mapping[str, Callable[[], object]], anew: boo
 
     Args:
         what: what is computed, with its shapes.
-        ways: an InputError of one counts as infinity.
         anew: also if the file has the times.
     """
     file, name = os.path.join(folder(), "timings.json"), f"{machine()}: {what}"
-    if (known := known_times(file).get(name, {})).keys() == ways.keys() and not anew:
+    if (known := remembered(what)).keys() == ways.keys() and not anew:
         return known
     with contextlib.ExitStack() as stack:
         # Each process measures if the folder cannot be written to or locked, as on some network file systems.
@@ -111,20 +114,15 @@ def medians(ways: Mapping[str, Callable[[], object]]) -> Times:
     """Measure each way, one after the other in each round, so that a busy moment does not decide.
 
     Returns:
-        The median of ROUNDS for each, in seconds; a first round is not counted. Infinity if that ends in an InputError.
+        The median of ROUNDS for each, in seconds; a first round is not counted.
     """
     times: dict[str, list[float]] = {name: [] for name in ways}
-    for name, way in ways.items():
-        try:
-            way()
-        except InputError:
-            times[name].append(math.inf)
-    for _ in range(ROUNDS):
-        for name in [name for name in ways if math.inf not in times[name]]:
+    for _ in range(ROUNDS + 1):
+        for name, way in ways.items():
             begin = time.perf_counter()
-            ways[name]()
+            way()
             times[name].append(time.perf_counter() - begin)
-    return {name: statistics.median(taken) for name, taken in times.items()}
+    return {name: statistics.median(taken[1:]) for name, taken in times.items()}
 
 
 def layer_of(width: int) -> str:

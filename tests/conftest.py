@@ -13,7 +13,6 @@ if "POLYAGENTS_CACHE" not in os.environ:  # for this process and those that it s
 import gc
 import io
 import json
-import math
 import threading
 
 import filelock
@@ -28,7 +27,7 @@ from commands import SAMPLE, colour_dialogues, copy_model, run, train, write_tas
 
 from polyagents import timings
 from polyagents.__main__ import main
-from polyagents.backends import fastest, onnx_runtime, openvino_runtime
+from polyagents.backends import onnx_runtime, openvino_runtime
 from polyagents.timings import machine
 from polyagents.training_loop import training_curve
 from polyagents.zoo import download as downloads
@@ -122,14 +121,6 @@ def traced_once(once):
     with pytest.MonkeyPatch.context() as patch:
         for module in (onnx_runtime, openvino_runtime):
             patch.setattr(module, "trace", traces.remembered(once))
-        yield
-
-
-@pytest.fixture(scope="session", autouse=True)
-def no_exports():
-    """Leave every encoder to torch in commands with --backend auto, also if a busy machine makes a small one slow."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fastest, "WORTH", math.inf)
         yield
 
 

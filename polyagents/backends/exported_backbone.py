@@ -72,8 +72,7 @@ class ExportedBackbone:
     def __init__(
         self, model_file: str, runtime: Runtime, graphs: list[GraphFiles], encoder: Encoder, quantized: str | None
     ):
-        self.runtime, self.width, self.quantized = runtime, encoder.width, quantized
-        self.name = runtime.name
+        self.runtime, self.name, self.width, self.quantized = runtime, runtime.name, encoder.width, quantized
         self.exported = Versions(encoder.backbone)
         self.folder, self.again = folder_of(model_file, runtime), export_command(model_file, runtime)
         self.files = {graph.signature: graph for graph in graphs}

@@ -1,44 +1,36 @@
-"""`--backend auto`: the runtime that computes a model's encoders fastest on this machine, measured once and kept.
+"""`--backend auto`: the runtime that `polyagents tune` has measured to compute such a model's encoders fastest here.
 
 The arithmetic stays that of `--precision`: scores differ from torch's by the order of sums alone. A runtime computes
-from an export: the one beside the model's file, or one that is made here in the cache folder (timings.py). Whatever
-fails leaves torch, and one line says why.
+from an export: the one beside the model's file, or the one that tune has made in the cache folder (timings.py). Nothing
+is exported or measured for an answer, and whatever is missing leaves torch.
 """
 
 import contextlib
-import dataclasses
 import functools
-import importlib.metadata
-import importlib.util
 import json
 import os
-import time
-from collections.abc import Callable
-from typing import Any
+import shutil
+from collections.abc import Callable, Mapping
 
-import filelock
 import torch
 
 from polyagents.arguments import AUTO
-from polyagents.backends.export_folder import NOT_COMPUTED, backbone_fingerprint, read_manifest
-from polyagents.backends.exported_backbone import ExportedBackbone, use_runtime
+from polyagents.backends.export_folder import NOT_COMPUTED, backbone_fingerprint, folder_of, read_manifest
+from polyagents.backends.exported_backbone import use_runtime
 from polyagents.backends.exporting import export_model
-from polyagents.backends.runtimes import RUNTIMES, TORCH, find_runtime
+from polyagents.backends.runtimes import RUNTIMES, TORCH, Runtime, find_runtime
 from polyagents.backends.tracing import encoders_of
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint
 from polyagents.models.backbone import config_values
+from polyagents.models.encoder import Backend
 from polyagents.ranking.candidate_set import shared_set
 from polyagents.ranking.ranking_model import RankingModel
-from polyagents.timings import ROUNDS, Times, folder, has_bf16, measured_once
+from polyagents.timings import Times, folder, has_bf16, measured_once, remembered
 
-# Chosen here: below it, torch itself takes most of a call, as with a scratch:tiny, and an export of seconds, whose
-# loading takes a second in each process, gains nothing that anybody would notice.
-WORTH = 0.005  # seconds of a call
 CONTEXT = " ".join(["i like to ski in winter ."] * 9)  # some 64 tokens
 CANDIDATES = [f"and where do you go , if you do it {place} times ?" for place in range(20)]  # of a joint model
-PATIENCE = 300.0  # seconds to wait for another process that exports
 
 
 def use_backend(model: RankingModel, model_file: str, backend: str) -> None:
@@ -52,126 +44,109 @@ def use_backend(model: RankingModel, model_file: str, backend: str) -> None:
             damaged or of other weights. Never for `auto`.
     """
     if backend == AUTO:
-        tune(model, model_file)
+        use_fastest(model, model_file)
     elif backend != TORCH:
         use_runtime(model, model_file, find_runtime(backend))
 
 
+def use_fastest(model: RankingModel, model_file: str) -> None:
+    """Let the runtime compute that was measured to be the fastest; torch, if none was, or on a GPU."""
+    times = remembered(what_is_measured(model)) if model.device.type == "cpu" else {}
+    name = min(times, key=lambda one: times[one], default=TORCH)
+    if name == TORCH or name not in RUNTIMES:
+        return
+    runtime = RUNTIMES[name]
+    try:
+        if (path := exported_path(model, model_file, runtime)) is None:
+            raise InputError(f"these weights have no export; run polyagents tune -mf {model_file}.")
+        for backend in use_runtime(model, path, runtime).values():
+            backend.load_all()  # so that no answer depends on what becomes of the files
+    except InputError as error:
+        for encoder in encoders_of(model.module).values():
+            encoder.backend = None
+        say(f"--backend {AUTO}: {runtime.label} is the fastest here, but torch computes: {error}")
+
+
 @torch.no_grad()
-def tune(model: RankingModel, model_file: str, anew: bool = False) -> Times:
-    """Let the fastest runtime compute a model's encoders from now on.
+def tune(model: RankingModel, model_file: str) -> tuple[Times, dict[str, str]]:
+    """Measure the runtimes that are installed, and remember the result for models of the same kind.
+
+    Exports are made in the cache folder; only that of the fastest runtime stays.
 
     Args:
-        anew: measure, even if it was measured before for such a model.
+        model: with the weights of `model_file`, on a CPU.
 
     Returns:
-        The seconds of a call in each runtime, infinity if it cannot be used; empty if there is nothing to choose: no
-        other runtime, a GPU, or an encoder that takes less than `WORTH`.
+        The seconds of a call in each runtime, torch's among them; and of each other one, why it cannot be used.
     """
-    names = runtimes_for(model)
-    if not names:
-        return {}
-    trial = Trial(model, model_file)
-    if min(seconds_of(trial.call) for _ in range(ROUNDS)) < WORTH:  # whatever else keeps the machine busy
-        return {}
-    ways = {name: functools.partial(trial.run, name) for name in (TORCH, *names)}
-    times = measured_once(trial.describe(names), ways, anew)
-    try:
-        trial.use(min(times, key=lambda name: times[name]))
-    except InputError as error:
-        trial.use(TORCH)
-        say(f"--backend {AUTO}: {error} torch computes.")
-    return times
+    encoders = encoders_of(model.module)
+    ways: dict[str, Callable[[], object]] = {}
+    refused, cache = {}, cache_path(model)
 
+    def use(backends: Mapping[str, Backend]) -> None:
+        for name, encoder in encoders.items():
+            encoder.backend = backends.get(name)
+        call(model)
 
-def runtimes_for(model: RankingModel) -> list[str]:
-    """Return the names of the installed runtimes, apart from torch, that have a model's arithmetic."""
-    if model.device.type != "cpu" or model.precision == "fp16" or (model.precision == "bf16" and not has_bf16()):
-        return []
-    fitting = [one for one in RUNTIMES.values() if model.precision == "fp32" or one.has_bf16]
-    return [one.name for one in fitting if all(importlib.util.find_spec(name) for name in one.computes_with)]
-
-
-def seconds_of(call: Callable[[], object]) -> float:
-    """Measure one call."""
-    begin = time.perf_counter()
-    call()
-    return time.perf_counter() - begin
-
-
-class Trial:
-    """A model whose encoders are computed by one runtime after the other."""
-
-    def __init__(self, model: RankingModel, model_file: str):
-        self.model, self.model_file = model, model_file
-        self.encoders = encoders_of(model.module)
-        self.opened: dict[str, dict[str, ExportedBackbone]] = {}
-        self.ids = model.context_ids([CONTEXT])
-        self.given = shared_set(model.candidates(CANDIDATES), None)
-
-    def describe(self, names: list[str]) -> str:
-        """Name what is measured: the kind of call, the backbone without its weights, and the versions of runtimes."""
-        config = config_values(self.model.context_encoder.backbone)
-        config = {name: value for name, value in config.items() if name not in NOT_COMPUTED}
-        digest = fingerprint([json.dumps(config, sort_keys=True, default=str)])[:8]
-        packages = [package for name in names for package in RUNTIMES[name].computes_with]
-        versions = ", ".join(f"{package} {importlib.metadata.version(package)}" for package in packages)
-        what = "a context" if self.model.version() is not None else f"a context with {len(CANDIDATES)} candidates"
-        return f"{what} in {self.model.precision}, {config.get('model_type')} {digest}; {versions}"
-
-    def call(self) -> None:
-        """Compute what a request does: encode a context, or read it with candidates."""
-        if self.model.version() is None:
-            self.model.scores(self.ids, self.given)
-        else:
-            self.model.context_encoder(self.model.tokens(self.ids))
-
-    def run(self, name: str) -> None:
-        """Compute a call by a runtime; an InputError says why it cannot, which a line repeats."""
+    ways[TORCH] = functools.partial(use, {})
+    for name, runtime in RUNTIMES.items():
         try:
-            self.use(name)
-            self.call()
-        except InputError as error:
-            say(f"--backend {AUTO} leaves {name} out: {error}")
-            raise
+            if model.precision == "fp16" or (model.precision == "bf16" and not (runtime.has_bf16 and has_bf16())):
+                raise InputError(f"It does not compute in {model.precision} on this machine.")
+            runtime.require(runtime.computes_with)
+            if (path := exported_path(model, model_file, runtime)) is None:
+                path = cache
+                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+                export_model(model, path, name)
+            backends = use_runtime(model, path, runtime)
+            use(backends)
+            ways[name] = functools.partial(use, backends)
+        except (InputError, OSError) as error:
+            refused[name] = str(error)
+    times = measured_once(what_is_measured(model), ways, anew=True)
+    best = min(times, key=lambda one: times[one])
+    for name in RUNTIMES.keys() - {best}:
+        shutil.rmtree(folder_of(cache, RUNTIMES[name]), ignore_errors=True)
+    ways[best]()
+    return times, refused
 
-    def use(self, name: str) -> None:
-        """Let torch or another runtime compute the encoders."""
-        if name != TORCH and name not in self.opened:
-            self.opened[name] = self._open(name)
-        for place, encoder in self.encoders.items():
-            encoder.backend = None if name == TORCH else self.opened[name][place]
-        self.model.forget()
 
-    def _open(self, name: str) -> dict[str, ExportedBackbone]:
-        """Load an export; all of its graphs, so that no answer depends on what becomes of its files."""
-        try:
-            opened = use_runtime(self.model, self._exported(name), RUNTIMES[name])
-            for backend in opened.values():
-                backend.load_all()
-        except (OSError, filelock.Timeout) as error:
-            raise InputError(f"its export cannot be made or read ({error}).") from error
-        return opened
+def call(model: RankingModel) -> None:
+    """Compute what a request does: encode a context, or read it with candidates."""
+    ids = model.context_ids([CONTEXT])
+    if model.version() is not None:
+        model.context_encoder(model.tokens(ids))
+    else:
+        model.scores(ids, shared_set(model.candidates(CANDIDATES), None))
 
-    def _exported(self, name: str) -> str:
-        """Return the path that an export belongs to: the model's file, or, if it has none that fits, the cache's."""
-        runtime = RUNTIMES[name]
-        prints = {place: backbone_fingerprint(encoder) for place, encoder in self.encoders.items()}
 
-        def is_there(path: str) -> bool:
-            with contextlib.suppress(InputError):
-                found = read_manifest(path, runtime)
-                return found.encoders == prints and not found.int8  # whose scores are others
-            return False
+def what_is_measured(model: RankingModel) -> str:
+    """Name the kind of a model: its architecture, arithmetic, and backbone without its weights."""
+    config = config_values(model.context_encoder.backbone)
+    config = {name: value for name, value in config.items() if name not in NOT_COMPUTED}
+    digest = fingerprint([json.dumps(config, sort_keys=True, default=str)])[:8]
+    return f"a request to a {model.label} in {model.precision}, {config.get('model_type')} {digest}"
 
-        if is_there(self.model_file):
-            return self.model_file
-        decides: list[Any] = [self.model.architecture, dataclasses.asdict(self.model.settings.ranking), prints]
-        digest = fingerprint([json.dumps(decides, sort_keys=True, default=str)])[:16]
-        path = os.path.join(folder(), "exports", digest)
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        with filelock.FileLock(f"{path}.{name}.lock", timeout=PATIENCE):
-            if not is_there(path):
-                say(f"Exporting the encoder for {runtime.label} into {os.path.dirname(path)}, once for this model.")
-                export_model(self.model, path, name)
-        return path
+
+def exported_path(model: RankingModel, model_file: str, runtime: Runtime) -> str | None:
+    """Return the path beside which a model's export is: its own file's, or the cache's; None if none fits."""
+    prints = {name: backbone_fingerprint(encoder) for name, encoder in encoders_of(model.module).items()}
+    for path in (model_file, cache_path(model)):
+        with contextlib.suppress(InputError):
+            found = read_manifest(path, runtime)
+            is_ours = path == model_file or is_own(folder_of(path, runtime))
+            if is_ours and found.encoders == prints and not found.int8:  # whose scores are others
+                return path
+    return None
+
+
+def is_own(path: str) -> bool:
+    """Tell whether nobody else but root has made a folder: for a user without a home, the cache is below /tmp."""
+    return not hasattr(os, "getuid") or os.stat(path).st_uid in (os.getuid(), 0)
+
+
+def cache_path(model: RankingModel) -> str:
+    """Return the path beside which tune exports a model."""
+    prints = [backbone_fingerprint(encoder) for encoder in encoders_of(model.module).values()]
+    decides = [model.architecture, str(getattr(model.settings.ranking, "joint_head", "")), *prints]
+    return os.path.join(folder(), "exports", fingerprint(decides)[:16])

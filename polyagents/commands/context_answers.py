@@ -60,6 +60,15 @@ def opened_index(ranker: "Ranker", opt: Mapping[str, Any]) -> "Candidates | None
     return None if opt["index_dir"] is None else ranker.open_index(opt["index_dir"], opt["exact"])
 
 
+def as_json(found: dict[str, Any]) -> str:
+    """Write an answer; NaN and infinities of the line's own keys, which JSON does not have, become null."""
+    try:
+        return json.dumps(found, ensure_ascii=False, allow_nan=False)
+    except ValueError:
+        finite = json.loads(json.dumps(found), parse_constant=lambda _: None)
+        return json.dumps(finite, ensure_ascii=False)
+
+
 def answer_lines(answer: Callable[[str], dict[str, Any]], keys: Sequence[str] = ANSWERED) -> None:
     """Write a JSON line for each line on standard input: its own fields, the context, and the answer's fields.
 
@@ -82,6 +91,6 @@ def answer_lines(answer: Callable[[str], dict[str, Any]], keys: Sequence[str] = 
             found = {"line": line.number, **line.fields, "error": line.error}
         else:
             found = line.fields | {"context": line.context} | answer(line.context)
-        print(json.dumps(found, ensure_ascii=False), flush=True)
+        print(as_json(found), flush=True)
     if unusable:
         raise InputError(f"{unusable:,} of {lines:,} lines have no context; their answers say what is wrong.")

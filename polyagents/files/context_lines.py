@@ -1,6 +1,5 @@
 """Contexts in lines, as `polyagents rank` takes them."""
 
-import json
 from collections.abc import Iterator, Sequence
 from typing import Any, BinaryIO, NamedTuple
 
@@ -51,11 +50,6 @@ def line_of(text: str, number: int, reserved: Sequence[str] = ANSWERED) -> Conte
     if not isinstance(found, dict):
         return ContextLine(number, text, {})
     fields = {name: value for name, value in found.items() if name not in ("context", *reserved)}
-    try:  # Python's parser takes more than JSON has, and answers repeat it
-        json.dumps(fields, ensure_ascii=False, allow_nan=False).encode()
-    except ValueError:
-        sentence = "The line has NaN, an infinity or half a character, which no answer can repeat; remove it."
-        return ContextLine(number, None, {}, sentence)
     if taken := [name for name in reserved if name in found]:
         return ContextLine(
             number, None, fields, f"The key {taken[0]} is reserved for the answer; give it another name."

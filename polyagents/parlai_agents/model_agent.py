@@ -99,8 +99,9 @@ class ModelAgent(BaseAgent):
     def load(self, path: str) -> dict[str, Any]:
         """Load as BaseAgent; the random states of a resumed run are kept until everything else is built."""
         states = super().load(path)
-        if not is_training_run(self.opt):
-            use_backend(self.ranking, path, backend_of(self.opt))
+        backend = backend_of(self.opt)
+        if backend != AUTO or not (is_training_run(self.opt) or self.use_cuda):  # ParlAI moves the model afterwards
+            use_backend(self.ranking, path, backend)
         file = self.opt.get("model_file")
         if path in (file, f"{file}{CHECKPOINT}"):  # not those of another run's model
             self.resumed = states.get("draws")

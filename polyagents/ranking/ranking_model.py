@@ -171,9 +171,9 @@ class RankingModel(abc.ABC):
 
     @property
     def backend(self) -> str:
-        """What computes the encoders, and in which arithmetic, such as `openvino bf16`."""
+        """What computes the encoders, and in which arithmetic, such as `openvino-bf16`."""
         backend = self.context_encoder.backend
-        return f"{'torch' if backend is None else backend.name} {self.precision}"
+        return f"{'torch' if backend is None else backend.name}-{self.precision}"
 
     def compute_in(self, precision: str) -> None:
         """Compute in fp32, bf16 or fp16 (or auto) from now on, as `--precision` says; the weights do not change."""

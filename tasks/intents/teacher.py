@@ -54,7 +54,7 @@ class IntentTeacher(OneMessageTeacher, abc.ABC):
         train = self.of_split(folder, "train")
         found = train if split == "train" else self.of_split(folder, split)
         if not found or not train:
-            kind = NoTestSplit if split == "test" else InputError
+            kind = NoTestSplit if train and split == "test" else InputError
             raise kind(f"{folder} has no examples in {split if train else 'train'}.")
         if empty := [number for number, example in enumerate(found, 1) if not all(example)]:
             raise InputError(f"{folder}: example {empty[0]:,} of {split} has no text or no intent.")

@@ -33,7 +33,7 @@ def existing_store(database: str, first_step: str = "import FILE ...", study: St
     Raises:
         InputError: there is none.
     """
-    file = database.removeprefix("sqlite:///").split("?")[0]
+    file = database.removeprefix("sqlite:///")
     if "://" not in file and not os.path.exists(file):
         raise InputError(
             f"There is no {database}; run polyagents human_eval {first_step} first, or give its --database."

@@ -63,7 +63,7 @@ def study_of(opt: Mapping[str, Any]) -> Study | None:
         raise InputError(f"--recruit {platform} needs --study FILE, a study's settings; see docs/running-a-study.md.")
     if url:
         check_public_url(url, "http", "https")
-    if platform not in (None, "link") and not url.startswith("https://") and not opt["insecure"]:
+    if platform not in (None, "link") and urlsplit(url).scheme != "https" and not opt["insecure"]:
         raise InputError(
             f"--recruit {platform} needs --public-url https://HOST, since plain HTTP can be read and changed in "
             f"transit; give it, or --insecure for a try."
@@ -83,7 +83,7 @@ def check_public_url(given: str | None, *schemes: str) -> None:
     """
     found = re.fullmatch(r"(\w+)://[^\s/?#@\\]+/?", given or "")
     try:
-        url = urlsplit(found[0]) if found and found[1] in schemes else None
+        url = urlsplit(found[0]) if found and found[1].lower() in schemes else None
         fine = url is not None and url.hostname and url.port != 0
     except ValueError:  # of a host or a port that cannot be
         fine = False
