@@ -9,7 +9,6 @@ import contextlib
 import functools
 import json
 import os
-import shutil
 from collections.abc import Callable, Mapping
 
 import torch
@@ -24,7 +23,7 @@ from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint
 from polyagents.models.backbone import config_values
-from polyagents.models.encoder import Backend
+from polyagents.models.encoder import Backend, Encoder
 from polyagents.ranking.candidate_set import shared_set
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.timings import Times, folder, has_bf16, measured_once, remembered
@@ -71,7 +70,7 @@ def use_fastest(model: RankingModel, model_file: str) -> None:
 def tune(model: RankingModel, model_file: str) -> tuple[Times, dict[str, str]]:
     """Measure the runtimes that are installed, and remember the result for models of the same kind.
 
-    Exports are made in the cache folder; only that of the fastest runtime stays.
+    Exports are made in the cache folder.
 
     Args:
         model: with the weights of `model_file`, on a CPU.
@@ -81,7 +80,7 @@ def tune(model: RankingModel, model_file: str) -> tuple[Times, dict[str, str]]:
     """
     encoders = encoders_of(model.module)
     ways: dict[str, Callable[[], object]] = {}
-    refused, cache = {}, cache_path(model)
+    refused, cache = {}, cache_path(model, fingerprints(encoders))
 
     def use(backends: Mapping[str, Backend]) -> None:
         for name, encoder in encoders.items():
@@ -104,10 +103,7 @@ def tune(model: RankingModel, model_file: str) -> tuple[Times, dict[str, str]]:
         except (InputError, OSError) as error:
             refused[name] = str(error)
     times = measured_once(what_is_measured(model), ways, anew=True)
-    best = min(times, key=lambda one: times[one])
-    for name in RUNTIMES.keys() - {best}:
-        shutil.rmtree(folder_of(cache, RUNTIMES[name]), ignore_errors=True)
-    ways[best]()
+    ways[min(times, key=lambda one: times[one])]()
     return times, refused
 
 
@@ -130,8 +126,8 @@ def what_is_measured(model: RankingModel) -> str:
 
 def exported_path(model: RankingModel, model_file: str, runtime: Runtime) -> str | None:
     """Return the path beside which a model's export is: its own file's, or the cache's; None if none fits."""
-    prints = {name: backbone_fingerprint(encoder) for name, encoder in encoders_of(model.module).items()}
-    for path in (model_file, cache_path(model)):
+    prints = fingerprints(encoders_of(model.module))
+    for path in (model_file, cache_path(model, prints)):
         with contextlib.suppress(InputError):
             found = read_manifest(path, runtime)
             is_ours = path == model_file or is_own(folder_of(path, runtime))
@@ -145,8 +141,12 @@ def is_own(path: str) -> bool:
     return not hasattr(os, "getuid") or os.stat(path).st_uid in (os.getuid(), 0)
 
 
-def cache_path(model: RankingModel) -> str:
-    """Return the path beside which tune exports a model."""
-    prints = [backbone_fingerprint(encoder) for encoder in encoders_of(model.module).values()]
-    decides = [model.architecture, str(getattr(model.settings.ranking, "joint_head", "")), *prints]
+def fingerprints(encoders: Mapping[str, Encoder]) -> dict[str, str]:
+    """Return the fingerprint of the backbone of each encoder, by the encoder's name."""
+    return {name: backbone_fingerprint(encoder) for name, encoder in encoders.items()}
+
+
+def cache_path(model: RankingModel, prints: Mapping[str, str]) -> str:
+    """Return the path beside which tune exports a model, whose backbones have these fingerprints."""
+    decides = [model.architecture, str(getattr(model.settings.ranking, "joint_head", "")), *prints.values()]
     return os.path.join(folder(), "exports", fingerprint(decides)[:16])

@@ -76,10 +76,13 @@ def test_each_architecture_and_arithmetic_is_measured_for_itself(trained, wins):
     assert auto(trained("cross")) == "torch-fp32" and auto(trained("bi"), precision="bf16") == "torch-bf16"
 
 
-def test_only_the_fastest_export_stays(trained, cache, wins):
-    wins("onnx")
+def test_arithmetics_share_an_export(trained, wins, monkeypatch):
+    wins("openvino")
     tuned(trained("bi"))
-    assert [name.rsplit(".")[-1] for name in os.listdir(cache / "exports")] == ["onnx"]
+    monkeypatch.setattr(fastest, "export_model", None)
+    monkeypatch.setattr(fastest, "has_bf16", lambda: True)
+    tuned(trained("bi"), precision="bf16")
+    assert auto(trained("bi")) == "openvino-fp32" and auto(trained("bi"), precision="bf16") == "openvino-bf16"
 
 
 def test_the_export_beside_a_model_is_used_unless_its_scores_are_others(trained, tmp_path, cache, wins):
@@ -87,7 +90,7 @@ def test_the_export_beside_a_model_is_used_unless_its_scores_are_others(trained,
     file = copy_model(trained("bi"), tmp_path / "M")
     export_model(Ranker.load(file).model, str(file), "onnx")
     tuned(file)
-    assert auto(file) == "onnx-fp32" and not os.listdir(cache / "exports")
+    assert auto(file) == "onnx-fp32" and not list((cache / "exports").glob("*.onnx"))
     export_model(Ranker.load(file).model, str(file), "onnx", int8=True)
     assert auto(file) == "torch-fp32"
     tuned(file)
