@@ -33,8 +33,10 @@ def existing_store(database: str, first_step: str = "import FILE ...", study: St
     Raises:
         InputError: there is none.
     """
-    file = database.removeprefix("sqlite:///")
-    if "://" not in file and not os.path.exists(file):
+    from polyagents.human_eval.storage.database import is_sqlite, parsed  # loads SQLAlchemy
+
+    url = parsed(database)
+    if is_sqlite(url) and not os.path.exists(str(url.database)):
         raise InputError(
             f"There is no {database}; run polyagents human_eval {first_step} first, or give its --database."
         )
