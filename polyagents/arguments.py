@@ -104,7 +104,7 @@ def add_fields_flag(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def add_backend_flag(parser: argparse.ArgumentParser, default: str = "auto") -> None:
+def add_backend_flag(parser: argparse.ArgumentParser, default: str = AUTO) -> None:
     """Add `--backend`, what computes the encoders of a model that is loaded."""
     parser.add_argument("--backend", choices=BACKENDS, default=default, help=BACKEND)
 

@@ -47,7 +47,7 @@ class Pipeline:
 
     def __init__(self, first: Ranker, second: Ranker | None, rerank_top: int = RERANK_TOP):
         check_count("rerank_top", rerank_top)
-        check_rankers(first=first, second=second or first)
+        check_rankers(first=first, second=first if second is None else second)
         self.first, self.second, self.rerank_top = first, second, rerank_top
 
     @overload

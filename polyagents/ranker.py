@@ -700,7 +700,7 @@ class Ranker:
             InputError: there are fewer than 50 examples with a right option, or 1 to 9 without; an example is not one.
         """
         check_count("rerank_top", rerank_top)
-        check_rankers(rerank=rerank or self)
+        check_rankers(rerank=self if rerank is None else rerank)
         given = examples_of(examples, candidates)
         second = None if rerank is None else (rerank.model, rerank.identity)
         self.calibration = calibration_of(self.model, self.identity, given, second, rerank_top)
@@ -761,7 +761,7 @@ class Ranker:
         if isinstance(contexts, str):
             return self.decide([contexts], options, none, rerank, rerank_top)[0]
         check_count("rerank_top", rerank_top)
-        check_rankers(rerank=rerank or self)
+        check_rankers(rerank=self if rerank is None else rerank)
         asked, known = texts_of(contexts, "contexts"), self.calibration
         second = None if rerank is None else rerank.identity
         problem = None if known is None else misfit(known, self.identity, second, rerank_top)

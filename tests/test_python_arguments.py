@@ -41,6 +41,8 @@ OTHER_TYPES = [
     (lambda ranker: ranker.calibrate(PAIRS, rerank="M"), "rerank is 'M'; give a Ranker"),
     (lambda ranker: ranker.decide("hi", ["a", "b"], rerank="M"), "rerank is 'M'; give a Ranker"),
     (lambda ranker: ranker.decide("hi", ["a", "b"], none="0.5"), "not calibrated"),
+    (lambda ranker: ranker.decide("hi", ["a", "b"], rerank=""), "rerank is ''; give a Ranker"),
+    (lambda ranker: Pipeline(ranker, 0), "second is 0; give a Ranker"),
     (lambda ranker: Pipeline("M", ranker), "first is 'M'; give a Ranker"),
     (lambda ranker: Pipeline(ranker, "M"), "second is 'M'; give a Ranker"),
     (lambda ranker: ranker.rerank("hi", ["hello"]), "to rank texts, use rank"),

@@ -10,7 +10,7 @@ import json
 import os
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from typing import Any
@@ -89,6 +89,11 @@ def backbone_fingerprint(encoder: Encoder) -> str:
             yield bytes_of(weights[name])
 
     return fingerprint(parts())
+
+
+def fingerprints(encoders: Mapping[str, Encoder]) -> dict[str, str]:
+    """Return the fingerprint of the backbone of each encoder, by the encoder's name."""
+    return {name: backbone_fingerprint(encoder) for name, encoder in encoders.items()}
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------

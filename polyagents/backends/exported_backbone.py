@@ -10,9 +10,9 @@ from torch import Tensor
 
 from polyagents.backends.export_folder import (
     GraphFiles,
-    backbone_fingerprint,
     checked_graphs,
     export_command,
+    fingerprints,
     folder_of,
     read_manifest,
 )
@@ -48,7 +48,7 @@ def use_runtime(model: RankingModel, model_file: str, runtime: Runtime) -> "dict
     runtime.require(runtime.computes_with)
     manifest = read_manifest(model_file, runtime)
     encoders = encoders_of(model.module)
-    if manifest.encoders != {name: backbone_fingerprint(encoder) for name, encoder in encoders.items()}:
+    if manifest.encoders != fingerprints(encoders):
         raise InputError(
             f"{folder_of(model_file, runtime)} was exported from other weights than {model_file} has; export "
             f"again with {export_command(model_file, runtime)}."

@@ -11,7 +11,7 @@ from polyagents.backends.export_folder import (
     FORMAT,
     ExportManifest,
     GraphFiles,
-    backbone_fingerprint,
+    fingerprints,
     folder_of,
     publish,
     store_graph,
@@ -58,7 +58,7 @@ def export_model(model: RankingModel, model_file: str, to: str, int8: bool = Fal
                 differences.append(write_graph(encoder, same_way, path, runtime, int8))
                 axes = {given: value.ndim for given, value in same_way[0].items()}
                 graphs.append(store_graph(folder, path, name, axes, runtime))
-        encoders = {name: backbone_fingerprint(encoder) for name, encoder in encoders_of(model.module).items()}
+        encoders = fingerprints(encoders_of(model.module))
         publish(folder, ExportManifest(FORMAT, int8, encoders, [vars(graph) for graph in graphs]), runtime)
     return Exported(folder, max(differences))
 

@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from polyagents.arguments import AUTO
-from polyagents.backends.export_folder import NOT_COMPUTED, backbone_fingerprint, folder_of, read_manifest
+from polyagents.backends.export_folder import NOT_COMPUTED, fingerprints, folder_of, read_manifest
 from polyagents.backends.exported_backbone import use_runtime
 from polyagents.backends.exporting import export_model
 from polyagents.backends.runtimes import RUNTIMES, TORCH, Runtime, find_runtime
@@ -23,7 +23,7 @@ from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint
 from polyagents.models.backbone import config_values
-from polyagents.models.encoder import Backend, Encoder
+from polyagents.models.encoder import Backend
 from polyagents.ranking.candidate_set import shared_set
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.timings import Times, folder, has_bf16, measured_once, remembered
@@ -52,7 +52,7 @@ def use_fastest(model: RankingModel, model_file: str) -> None:
     """Let the runtime compute that was measured to be the fastest; torch, if none was, or on a GPU."""
     times = remembered(what_is_measured(model)) if model.device.type == "cpu" else {}
     name = min(times, key=lambda one: times[one], default=TORCH)
-    if name == TORCH or name not in RUNTIMES:
+    if name not in RUNTIMES:  # torch's
         return
     runtime = RUNTIMES[name]
     try:
@@ -130,20 +130,15 @@ def exported_path(model: RankingModel, model_file: str, runtime: Runtime) -> str
     for path in (model_file, cache_path(model, prints)):
         with contextlib.suppress(InputError):
             found = read_manifest(path, runtime)
-            is_ours = path == model_file or is_own(folder_of(path, runtime))
+            is_ours = path == model_file or belongs_to_user(folder_of(path, runtime))
             if is_ours and found.encoders == prints and not found.int8:  # whose scores are others
                 return path
     return None
 
 
-def is_own(path: str) -> bool:
+def belongs_to_user(path: str) -> bool:
     """Tell whether nobody else but root has made a folder: for a user without a home, the cache is below /tmp."""
     return not hasattr(os, "getuid") or os.stat(path).st_uid in (os.getuid(), 0)
-
-
-def fingerprints(encoders: Mapping[str, Encoder]) -> dict[str, str]:
-    """Return the fingerprint of the backbone of each encoder, by the encoder's name."""
-    return {name: backbone_fingerprint(encoder) for name, encoder in encoders.items()}
 
 
 def cache_path(model: RankingModel, prints: Mapping[str, str]) -> str:

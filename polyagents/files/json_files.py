@@ -8,6 +8,7 @@ import types
 from collections.abc import Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
+from polyagents.files.hashing import is_whole
 from polyagents.files.lines import opened
 
 LARGEST = 256 * 2**20  # bytes of a file. Chosen here: the largest vocabularies take 20 million
@@ -32,10 +33,8 @@ def parse_json(text: str | bytes) -> Any:
 
 def check_whole(found: Any) -> None:
     """Refuse, with a ValueError, half a surrogate pair in any text of a JSON value: no page or file could have it."""
-    try:
-        json.dumps(found, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        raise ValueError("it has half a character, a lone surrogate") from error
+    if not is_whole(json.dumps(found, ensure_ascii=False)):
+        raise ValueError("it has half a character, a lone surrogate")
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:

@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from polyagents.errors import InputError
+from polyagents.files.hashing import is_whole
 
 
 def texts_of(given: Any, name: str, one: bool = False) -> list[str]:
@@ -37,13 +38,19 @@ def items_of(given: Any, name: str, wanted: str) -> list[Any]:
     Raises:
         InputError: it has none, or letters, keys or rows in place of items.
     """
-    iterable = isinstance(given, Iterable) or hasattr(given, "__getitem__")  # which is enough for a loop
-    if isinstance(given, (str, bytes, bytearray, Mapping, os.PathLike)) or not iterable:
-        raise InputError(f"{name} is {given!r:.80}; give {wanted}.")
     if getattr(given, "ndim", 1) != 1:
         raise InputError(f"{name} is a {type(given).__name__} of {given.ndim} dimensions; give {wanted}.")
+    if not has_items(given):
+        raise InputError(f"{name} is {given!r:.80}; give {wanted}.")
     convert = getattr(given, "to_pylist", None) or getattr(given, "tolist", None)
     return list(convert() if convert else given)
+
+
+def has_items(given: Any) -> bool:
+    """Tell whether a loop over a value finds items, not letters, keys, or the rows or columns of a table."""
+    iterable = isinstance(given, Iterable) or hasattr(given, "__getitem__")  # which is enough for a loop
+    one = isinstance(given, (str, bytes, bytearray, Mapping, os.PathLike))
+    return iterable and not one and getattr(given, "ndim", 1) == 1
 
 
 def path_text(given: Any, name: str) -> str:
@@ -62,12 +69,3 @@ def python_value(value: Any) -> Any:
 def with_plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
     """Return options with strings in place of path objects, and Python's numbers in place of numpy's."""
     return {name: os.fspath(one) if isinstance(one, os.PathLike) else python_value(one) for name, one in values.items()}
-
-
-def is_whole(text: str) -> bool:
-    """Return whether a text has no half of a surrogate pair, which JSON can spell and UTF-8 cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from polyagents.errors import InputError
-from polyagents.files.hashing import utf8
+from polyagents.files.hashing import is_whole, utf8
 from polyagents.files.python_arguments import python_value, texts_of
 
 Value = str | int | float | bool
@@ -135,10 +135,7 @@ def value_of(value: Any, kind: str) -> Value | None:
 
 def is_short_text(value: str) -> bool:
     """Tell whether every engine keeps a text unchanged, in a column and its index."""
-    try:
-        return len(value.encode()) <= LONGEST and "\0" not in value
-    except UnicodeEncodeError:
-        return False
+    return is_whole(value) and len(value.encode()) <= LONGEST and "\0" not in value
 
 
 def limits(kind: str) -> str:

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from polyagents.errors import InputError
-from polyagents.files.python_arguments import texts_of
+from polyagents.files.python_arguments import has_items, texts_of
 
 FIELDS = ("context", "label", "candidates")
 
@@ -27,8 +27,7 @@ class TextExample(NamedTuple):
 
 def check_examples(given: Any, name: str) -> Iterable[Any]:
     """Return examples as they are; an InputError says if they cannot be read one by one."""
-    iterable = isinstance(given, Iterable) or hasattr(given, "__getitem__")
-    if isinstance(given, (str, bytes, Mapping)) or not iterable or getattr(given, "ndim", 1) != 1:
+    if not has_items(given):
         raise InputError(
             f"{name} is {type(given).__name__}; give a list of dicts with context and label, such as the to_dict"
             f"('records') of a pandas.DataFrame, or a datasets.Dataset (its load_dataset reads files)."

@@ -104,20 +104,14 @@ def texts(source: Source, file: File) -> Iterator[tuple[str, int]]:
     for number, line in enumerate(source_lines(source, Place()), 1):
         if number == 1 and b"\0" in line.data:
             raise InputError(f"{file.path} is not text; give JSON lines, text or dumps of Reddit's comments.")
-        text = line.data.decode("utf-8", "replace").removeprefix("\ufeff")
-        if not named and "\ufffd" in text and not is_utf8(line.data):
+        try:
+            text = line.data.decode()
+        except UnicodeDecodeError:
+            text = line.data.decode("utf-8", "replace")
+            if not named:
+                say(f"{file.path}, line {number:,}: it is not in UTF-8; what cannot be read becomes U+FFFD.")
             named = True
-            say(f"{file.path}, line {number:,}: it is not in UTF-8; what cannot be read becomes U+FFFD.")
-        yield text, number
-
-
-def is_utf8(data: bytes) -> bool:
-    """Tell whether bytes are UTF-8."""
-    try:
-        data.decode()
-    except UnicodeDecodeError:
-        return False
-    return True
+        yield text.removeprefix("\ufeff"), number
 
 
 def of_text(numbered: Iterator[tuple[str, int]], file: File, context_lines: int) -> Iterator[tuple[Record, int]]:

@@ -139,7 +139,7 @@ def test_an_export_that_somebody_else_made_is_not_read(trained, wins, monkeypatc
     wins("onnx")
     tuned(trained("bi"))
     monkeypatch.setattr(fastest.os, "getuid", lambda: 12345)
-    monkeypatch.setattr(fastest, "is_own", lambda path: os.stat(path).st_uid == os.getuid())
+    monkeypatch.setattr(fastest, "belongs_to_user", lambda path: os.stat(path).st_uid == os.getuid())
     assert auto(trained("bi")) == "torch-fp32"
 
 

@@ -125,11 +125,9 @@ def list_of_two(chosen: Any) -> list[tuple[Any, Any]]:
 def seconds_of(spent: Mapping[str, Any]) -> float | None:
     """Return the time that an item took; None if its page was left without Next, so that nobody has measured it."""
     took = spent.get("total_time_ms")
-    if (
-        not isinstance(took, int | float) or abs(took) >= 1e12 or not spent.get("session_end")
-    ):  # larger whole numbers cannot be divided
+    if not isinstance(took, int | float) or not spent.get("session_end"):
         return None
-    return took / 1000
+    return took / 1000 if abs(took) < 1e12 else None  # Python cannot divide every whole number that JSON has
 
 
 def moment_of(seconds: Any) -> str:
