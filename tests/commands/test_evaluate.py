@@ -1,11 +1,13 @@
 """`polyagents evaluate`: the same numbers as eval_model and ir_measures, whole files, and what it refuses."""
 
 import json
+from pathlib import Path
 
 import ir_measures
 import pytest
 from commands import SAMPLE, colour_dialogues, evaluate, own, train, write_task
 from ir_measures import AP, RR, R, Success, nDCG
+from parlai.scripts.train_model import TrainLoop
 
 from polyagents.__main__ import main
 from polyagents.parlai_patches import exchanges
@@ -145,6 +147,24 @@ def test_validation_takes_the_same_examples(talk, tmp_path):
     assert float(valid["exs"]) == 26 and test == valid  # this task gives one file as train, valid and test
     assert stats["evaluated"]["test"] == stats["evaluated"]["valid"] and not (tmp_path / "M.test").exists()
     assert same(evaluate(tmp_path / "M", *talk, "-ne", 26), {name: float(value) for name, value in valid.items()})
+
+
+@pytest.mark.parametrize(
+    ("flags", "again"),
+    [((), 0), (("-vme", 8, "--short-final-eval", True), 0), (("-vme", 8), 1), (("--final-extra-opt", "more.json"), 1)],
+    ids=["all of valid", "the same part", "of all after a part", "other options"],
+)
+def test_the_end_of_a_run_evaluates_what_the_kept_model_was_not(flags, again, colours, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("more.json").write_text(json.dumps({"datatype": "valid", "eval_candidates": "batch"}))
+    single, evaluated = TrainLoop._run_single_eval, []
+    monkeypatch.setattr(TrainLoop, "_run_single_eval", lambda *a: (evaluated.append(a[4]), single(*a))[1])
+    valid, test = train("poly", "M", *colours, "--max-train-steps", 4, "-vstep", 2, *flags)
+    stats = json.loads(Path("M.trainstats").read_text())
+    assert evaluated == ["valid"] * (len(stats["valid_reports"]) + again) and len(stats["valid_reports"]) > 2
+    fresh = evaluate("M", *colours, *(("-ne", 8) if "--short-final-eval" in flags else ()))
+    assert same(fresh, {name: float(value) for name, value in valid.items()}) and test == valid
+    assert f"{float(valid['hits@1']):.4g}".lstrip("0") in Path("M.valid").read_text()
 
 
 def test_labels_of_the_batch_depend_on_it_and_say_so(trained, report, talk):
