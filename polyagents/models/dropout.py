@@ -5,6 +5,7 @@ numpy's SFC64 fills 64 bits at a time, which decide about four numbers: 0.5 ns e
 docs/speed.md). The generator is seeded from torch's, so torch's seed and random state decide as always.
 """
 
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -17,13 +18,52 @@ STEPS = 2**16  # probabilities are multiples of 1 / STEPS
 
 
 class FastDropout(TorchFunctionMode):
-    """A context in which `torch.nn.functional.dropout` of CPU tensors is the fast one, whichever model calls it."""
+    """A context in which dropout of CPU tensors is the fast one, whichever model calls it, also that of attention."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Replace a call of torch's dropout, and pass every other call on to torch."""
+        given = kwargs or {}
         if func is functional.dropout and args[0].device.type == "cpu":
-            return dropout(*args, **(kwargs or {}))
-        return func(*args, **(kwargs or {}))
+            return dropout(*args, **given)
+        if func is functional.scaled_dot_product_attention and is_slow(args, given) and is_plain(args, given):
+            return attention(*args, **{name: value for name, value in given.items() if name in READ})
+        return func(*args, **given)
+
+
+READ = ("attn_mask", "dropout_p", "scale")
+
+
+def is_slow(args: Any, given: Mapping[str, Any]) -> bool:
+    """Return whether torch's fused attention has no dropout, or a slow backward pass: up to 8 times ours in bf16."""
+    return bool(given.get("dropout_p")) or args[0].dtype == torch.bfloat16
+
+
+def is_plain(args: Any, given: Mapping[str, Any]) -> bool:
+    """Return whether a call of attention, on a CPU, names nothing that `attention` does not read."""
+    others = {name: value for name, value in given.items() if name not in READ}
+    return len(args) == 3 and args[0].device.type == "cpu" and not any(others.values())
+
+
+def attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    attn_mask: Tensor | None = None,
+    dropout_p: float = 0.0,
+    scale: float | None = None,
+) -> Tensor:
+    """Compute torch's scaled_dot_product_attention with dropout, which has no fused kernel for it on a CPU either.
+
+    Queries [..., T, d], keys and values [..., S, d] -> [..., T, d].
+
+    Args:
+        attn_mask: [..., T, S], added to the logits, or False where a query does not attend.
+    """
+    logits = query @ key.transpose(-2, -1) * (query.size(-1) ** -0.5 if scale is None else scale)
+    if attn_mask is not None:
+        added = attn_mask.dtype != torch.bool
+        logits = logits + attn_mask if added else logits.masked_fill(~attn_mask, -torch.inf)
+    return dropout(logits.softmax(-1), dropout_p).to(value.dtype) @ value
 
 
 def dropout(x: Tensor, p: float = 0.5, training: bool = True, inplace: bool = False) -> Tensor:

@@ -5,7 +5,8 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from polyagents.models.dropout import FastDropout, dropout
+from polyagents.models import dropout as module
+from polyagents.models.dropout import FastDropout, attention, dropout
 
 
 @pytest.mark.parametrize("p", [0.001, 0.1, 0.5, 0.9])
@@ -74,3 +75,42 @@ def test_models_that_know_nothing_of_it_have_it():
         assert not torch.equal(call(x), expected)
     with FastDropout():
         assert torch.equal(module.eval()(x), x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("mask", ["none", "added", "boolean"])
+def test_attention_is_torchs(mask, dtype):
+    torch.manual_seed(0)
+    query, key, value = (torch.randn(2, 3, 7, 4, dtype=dtype, requires_grad=True) for _ in range(3))
+    sees = torch.rand(2, 1, 7, 7) > 0.4
+    sees[..., 0] = True
+    given = {"none": None, "boolean": sees, "added": torch.zeros(sees.shape, dtype=dtype).masked_fill(~sees, -1e30)}
+    expected = functional.scaled_dot_product_attention(query, key, value, attn_mask=given[mask], scale=0.3)
+    found = attention(query, key, value, given[mask], 0.0, 0.3)
+    close = {"rtol": 1e-5, "atol": 1e-6} if dtype == torch.float32 else {"rtol": 0.05, "atol": 0.05}
+    torch.testing.assert_close(found, expected, **close)
+    sides = [torch.autograd.grad(of.float().square().sum(), [query, key, value]) for of in (found, expected)]
+    torch.testing.assert_close(*sides, rtol=close["rtol"] * 2, atol=close["atol"] * 10)
+
+
+@pytest.mark.parametrize(
+    ("given", "is_ours"),
+    [
+        ({"dropout_p": 0.5}, True),
+        ({"dropout_p": 0.5, "is_causal": False, "attn_mask": None}, True),
+        ({}, False),  # torch's is faster in fp32
+        ({"dropout_p": 0.5, "is_causal": True}, False),
+        ({"dropout_p": 0.5, "enable_gqa": True}, False),
+    ],
+)
+def test_which_attention_is_ours(given, is_ours, monkeypatch):
+    called = []
+    monkeypatch.setattr(module, "attention", lambda *args, **named: called.append(1) or attention(*args, **named))
+    query, key, value = torch.randn(3, 2, 2, 50, 4)
+    with FastDropout():
+        found = functional.scaled_dot_product_attention(query, key, value, **given)
+    assert bool(called) == is_ours and found.shape == value.shape
+    if is_ours:  # half of the weights are dropped: the mean stays, single values do not
+        plain = functional.scaled_dot_product_attention(query, key, value)
+        draws = torch.stack([attention(query, key, value, dropout_p=0.5) for _ in range(400)])
+        assert (draws[0] - plain).abs().max() > 0.05 and (draws.mean(0) - plain).abs().max() < 0.15
