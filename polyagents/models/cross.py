@@ -6,7 +6,6 @@ from torch import Tensor
 
 from polyagents.models.formulas import reduce
 from polyagents.models.joint import Joint
-from polyagents.models.model_options import SIMILARITIES
 from polyagents.models.tokens import JointTokens
 
 
@@ -19,5 +18,4 @@ class CrossEncoder(Joint):
     def chunk_scores(self, chunk: JointTokens) -> Tensor:
         """Score a chunk of pairs: [p, T] -> [p, 1]."""
         vectors = reduce(self.encoder(chunk), chunk.mask, self.kind, self.m, self.encoder.causal)
-        scores = self.linear_scores(vectors)
-        return scores + self.similarity(chunk) if self.head in SIMILARITIES else scores
+        return self.linear_scores(vectors)

@@ -1,18 +1,23 @@
 """The interface of architectures that read context and candidates together: cross- and uni-encoder."""
 
 import abc
+from collections.abc import Callable, Sequence
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
 
 from polyagents.errors import InputError
 from polyagents.models.base import Architecture
-from polyagents.models.encoder import Encoder, in_order
-from polyagents.models.formulas import COSINE_SCALE, reduce_places
+from polyagents.models.encoder import Encoder, in_order, pad_id
+from polyagents.models.formulas import COSINE_SCALE, ContextVectors, reduce_places, stacked
 from polyagents.models.model_options import CLASSIFIERS, SIMILARITIES, JointOptions, RankingOptions
-from polyagents.models.tokens import JointTokens, Tokens
+from polyagents.models.tokens import JointTokens, TextsApart, Tokens, pad, to_device
+
+Encode = Callable[[Sequence[tuple[int, ...]]], Sequence[Tensor]]
+"""Token ids of texts -> their states [t, D], each text read by itself."""
 
 # The factor of the late interaction, a cosine, beside a trained bi-encoder's dot products, whose deviation among the
 # candidates of a context is 3. Of 5 to 100, 40 to 100 were best and alike on 1,024 contexts of ConvAI2.
@@ -56,13 +61,45 @@ class Joint(Architecture):
         scores: Tensor = self.linear(vectors)
         return scores
 
-    def similarity(self, chunk: JointTokens) -> Tensor:
-        """Score each context and its candidates as a bi-encoder does, each text read separately: [r, T] -> [r, K]."""
-        self.check_backbone()
-        causal = self.encoder.causal
-        alone = Tokens(chunk.ids, chunk.mask)  # without segments: those of single texts
-        states = self.encoder(alone, chunk.own(causal), chunk.own_positions)
-        vectors = reduce_places(states, chunk.places, chunk.longest_list, self.kind, self.m, causal)
+    @property
+    def compares(self) -> bool:
+        """Whether a score has the similarity of the two texts, each read by itself, as a part."""
+        return self.head in SIMILARITIES
+
+    def states_apart(self, chunk: Tokens) -> ContextVectors:
+        """Encode a chunk of texts, each by itself: [b, T] -> states [b, T, D] and their mask."""
+        return ContextVectors(self.encoder(chunk), chunk.mask)
+
+    def encode_apart(self, texts: Sequence[tuple[int, ...]]) -> list[Tensor]:
+        """Encode token ids of texts, each by itself, to states [t, D]."""
+        tokens = pad(texts, pad_id(self.encoder))
+        rows, parts = zip(
+            *((rows, self.states_apart(chunk)) for rows, chunk in self.encoder.chunks(tokens)), strict=True
+        )
+        states = stacked(parts, rows).vectors
+        # Copies: a view would keep the padding of all in memory.
+        return [of_text[: len(text)].clone() for of_text, text in zip(states, texts, strict=True)]
+
+    def similarities(self, rows: JointTokens, states: Tensor, texts: TextsApart, again: bool = False) -> Tensor:
+        """Score the texts of rows [R, T] by the states [N, D] of their tokens, each text read by itself: [R, K] fp32.
+
+        Args:
+            again: compute everything again in the backward pass, which then needs the memory of one chunk only.
+        """
+        where, places, parts = to_device(texts.places, states.device), [], []
+        for place, chunk in self.encoder.chunks(rows):
+            own = where[place, : chunk.ids.size(1)]
+            inputs = (states, own, chunk)
+            parts.append(
+                checkpoint(self.similarity, *inputs, use_reentrant=False) if again else self.similarity(*inputs)
+            )
+            places.append(place)
+        return in_order(parts, places)
+
+    def similarity(self, states: Tensor, own: Tensor, chunk: JointTokens) -> Tensor:
+        """Score each context and its candidates as a bi-encoder does, given which of the states are own: [r, K]."""
+        states = states[own]  # [r, T, D]
+        vectors = reduce_places(states, chunk.places, chunk.longest_list, self.kind, self.m, self.encoder.causal)
         if self.head == "cosine":
             vectors = functional.normalize(vectors, dim=-1) * COSINE_SCALE**0.5
         scores = (vectors[:, :1] * vectors[:, 1:]).sum(-1)
@@ -79,16 +116,25 @@ class Joint(Architecture):
 
     @abc.abstractmethod
     def chunk_scores(self, chunk: JointTokens) -> Tensor:
-        """Score a chunk of rows [r, T]: [r, K] for lists of up to K candidates.
+        """Score a chunk of rows [r, T], without the similarity: [r, K] for lists of up to K candidates.
 
         What is in the place of a candidate that a shorter list lacks is not read (`JointTokens.there`).
         """
 
-    def joint_scores(self, rows: JointTokens) -> Tensor:
-        """Score rows [R, T], chunk by chunk: [R, K] fp32."""
+    def joint_scores(self, rows: JointTokens, encode: Encode | None = None) -> Tensor:
+        """Score rows [R, T], chunk by chunk: [R, K] fp32.
+
+        Args:
+            encode: knows the states of candidates; None encodes them.
+        """
         chunks = self.encoder.chunks(rows)
         places, parts = zip(*((place, self.chunk_scores(chunk)) for place, chunk in chunks), strict=True)
-        return in_order(parts, places)
+        scores = in_order(parts, places)
+        if not self.compares:
+            return scores
+        texts = rows.apart()
+        states = [*self.encode_apart(texts.contexts), *(encode or self.encode_apart)(texts.candidates)]
+        return scores + self.similarities(rows, torch.cat(states), texts)
 
     def forward(self, rows: JointTokens) -> Tensor:
         """Score rows as `joint_scores` does."""

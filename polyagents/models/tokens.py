@@ -4,8 +4,8 @@ import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from itertools import chain
-from typing import ClassVar, TypeVar
+from itertools import accumulate, chain, groupby
+from typing import ClassVar, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -83,6 +83,25 @@ class JointTokens(Tokens):
         """[R, T], positions at which each candidate follows the context directly; 0 for padding."""
         return self.own_positions + (self.places > 0) * (self.places == 0).sum(1, keepdim=True)
 
+    def apart(self) -> "TextsApart":
+        """Return the distinct texts of all rows, for an encoder that reads each by itself; the rows are on the CPU."""
+        kinds: tuple[dict[tuple[int, ...], int], ...] = {}, {}  # contexts, candidates: token ids -> their number
+        spans = []  # the row of a text, where it begins and ends there, its kind and number
+        for row, (ids, places) in enumerate(zip(self.ids.tolist(), self.places.tolist(), strict=True)):
+            end = 0
+            for place, tokens in groupby(places):
+                begin, end = end, end + sum(1 for _ in tokens)
+                if place >= 0:
+                    known = kinds[place > 0]
+                    spans.append((row, begin, end, place > 0, known.setdefault(tuple(ids[begin:end]), len(known))))
+        texts = [*kinds[0], *kinds[1]]
+        begins = [0, *accumulate(map(len, texts))]
+        where = np.zeros(self.ids.shape, np.int64)
+        for row, begin, end, is_candidate, number in spans:
+            first = begins[number + is_candidate * len(kinds[0])]
+            where[row, begin:end] = np.arange(first, first + end - begin)
+        return TextsApart(list(kinds[0]), list(kinds[1]), torch.from_numpy(where))
+
     @functools.cached_property
     def longest_list(self) -> int:
         """K, how many candidates the row with the most of them has."""
@@ -105,6 +124,19 @@ class JointTokens(Tokens):
         """
         of, at = self.places.unsqueeze(2), self.places.unsqueeze(1)
         return self.own(causal) | ((at == 0) & (of > 0))  # a context precedes its candidates, so this is causal, too
+
+
+class TextsApart(NamedTuple):
+    """The distinct texts of rows.
+
+    Attributes:
+        contexts: their token ids; those of `candidates` follow them.
+        places: [R, T], where a token of the rows is among those of all texts, one after the other; 0 for padding.
+    """
+
+    contexts: list[tuple[int, ...]]
+    candidates: list[tuple[int, ...]]
+    places: Tensor
 
 
 def pad_joint(rows: Iterable[tuple[Sequence[int], Sequence[Sequence[int]]]], pad_id: int) -> JointTokens:

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from polyagents.models.formulas import reduce_places
 from polyagents.models.joint import Joint
-from polyagents.models.model_options import SIMILARITIES, RankingOptions, UniOptions
+from polyagents.models.model_options import RankingOptions, UniOptions
 from polyagents.models.tokens import JointTokens
 
 
@@ -28,5 +28,4 @@ class UniEncoder(Joint):
         causal = self.encoder.causal
         states = self.encoder(chunk, chunk.together(causal), chunk.positions)
         vectors = reduce_places(states, chunk.places, chunk.longest_list, self.kind, self.m, causal)
-        scores = self.linear_scores(vectors[:, 1:])[..., 0]
-        return scores + self.similarity(chunk) if self.head in SIMILARITIES else scores
+        return self.linear_scores(vectors[:, 1:])[..., 0]

@@ -1,4 +1,4 @@
-"""A model that reads context and candidates together, so that nothing of a candidate can be stored."""
+"""A model that reads context and candidates together, so that no score of a candidate can be computed in advance."""
 
 from collections.abc import Iterator, Sequence
 
@@ -8,12 +8,15 @@ from torch import Tensor
 from polyagents.models.encoder import Encoder
 from polyagents.models.joint import Joint
 from polyagents.models.tokens import JointTokens, pad_joint, to_device
+from polyagents.models.versions import Versions
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.pieces import Steps, finished, pieces
-from polyagents.ranking.ranking_model import RankingModel
+from polyagents.ranking.ranking_model import RankingModel, Settings
 from polyagents.surroundings import undisturbed
+from polyagents.text.tokenizer import RankingTokenizer
 
 TOKENS_AT_ONCE = 2_000_000  # that are padded together, some 30 MB; the encoder splits them into chunks
+STATES_AT_ONCE = 100_000  # of width 384, 150 MB
 
 Row = tuple[Sequence[int], list[Sequence[int]]]
 """Token ids of a context and of candidates."""
@@ -23,6 +26,13 @@ class JointModel(RankingModel):
     """A cross- or uni-encoder, or another joint architecture."""
 
     module: Joint
+
+    def __init__(self, module: Joint, tokenizer: RankingTokenizer, settings: Settings):
+        super().__init__(module, tokenizer, settings, Versions(module))
+
+    def encoded(self, candidates: Sequence[tuple[int, ...]]) -> list[Tensor]:
+        """Encode token ids of U candidates, each by itself, for the cache: states [t, D]."""
+        return self.module.encode_apart(candidates)
 
     @property
     def context_encoder(self) -> Encoder:
@@ -61,11 +71,14 @@ class JointModel(RankingModel):
         wanted = candidates.real.expand(len(contexts), -1)  # a shared list without labels has one row
         rows = self.rows(contexts, candidates, wanted)
         scores: dict[int, Tensor] = {}  # of each row
+        if self.module.compares:
+            tokens = min(tokens, STATES_AT_ONCE)
         for piece in pieces([len(context) + sum(map(len, some)) for context, some in rows], tokens):
             with undisturbed():  # not around the generator, whose caller computes between two pieces
                 some = self.joint_tokens([rows[row] for row in piece])
                 sizes = [len(rows[row][1]) for row in piece]
-                scores |= zip(piece, flat_scores(self.module.joint_scores(some), some).split(sizes), strict=True)
+                found = flat_scores(self.module.joint_scores(some, self.cache.of), some)
+                scores |= zip(piece, found.split(sizes), strict=True)
             yield
         # Pieces are of similar length, not in order: the scores return to the order of the rows.
         return in_table(torch.cat([scores[row] for row in range(len(rows))]), wanted)

@@ -20,8 +20,10 @@ from polyagents.models.base import Architecture
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions, RankingOptions
 from polyagents.models.tokens import Tokens, pad
+from polyagents.models.versions import Versions
 from polyagents.ranking.candidate_set import Candidate, CandidateSet
 from polyagents.ranking.pieces import Steps
+from polyagents.ranking.text_cache import TextCache
 from polyagents.surroundings import undisturbed
 from polyagents.text.tokenizer import RankingTokenizer
 
@@ -53,10 +55,17 @@ class Settings:
 
 
 class RankingModel(abc.ABC):
-    """A model that ranks candidates: an architecture with its weights, a tokenizer, and how texts are read."""
+    """A model that ranks candidates: an architecture with its weights, a tokenizer, and how texts are read.
 
-    def __init__(self, module: Architecture, tokenizer: RankingTokenizer, settings: Settings):
+    Its cache has what its encoder made of candidates with the present weights.
+    """
+
+    def __init__(self, module: Architecture, tokenizer: RankingTokenizer, settings: Settings, versions: Versions):
+        """Make a model of its parts; `versions` watches the weights that decide what the cache has."""
         self.module, self.tokenizer, self.settings = module, tokenizer, settings
+        self.cache = TextCache(lambda ids: self.encoded(ids), lambda: (self.weights_version(), module.training))
+        self._versions = versions
+        self._version: object = object()
 
     @property
     def architecture(self) -> str:
@@ -115,6 +124,10 @@ class RankingModel(abc.ABC):
         """Score a batch's candidates for token ids of B contexts, without gradient: [B, C] fp32."""
 
     @abc.abstractmethod
+    def encoded(self, candidates: Sequence[tuple[int, ...]]) -> Sequence[Tensor] | Tensor:
+        """Encode token ids of U candidates for the cache."""
+
+    @abc.abstractmethod
     def scores_in_pieces(
         self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, tokens: int
     ) -> Steps[Tensor]:
@@ -144,25 +157,36 @@ class RankingModel(abc.ABC):
         model.settings = replace(self.settings, ranking=ranking, saved={**self.saved, "lora_rank": None})
         return model
 
-    def weights_changed(self) -> None:  # noqa: B027  most models keep nothing
-        """Discard results of other weights: needed only after edits of `.data`; all others are noticed."""
+    def weights_version(self) -> object:
+        """Return an object that stands for the weights that are watched: another one once they have changed."""
+        if self._versions.have_changed():
+            self._version = object()  # before `look`: another thread may ask meanwhile
+            self._versions.look()
+        return self._version
 
-    def forget(self) -> None:  # noqa: B027  most models keep nothing
+    def weights_changed(self) -> None:
+        """Discard results of other weights: needed only after edits of `.data`; all others are noticed."""
+        self._version = object()
+
+    def forget(self) -> None:
         """Discard results of another backend, device or precision."""
+        self.cache.clear()
 
     def to(self, device: torch.device) -> None:
-        """Move the weights to a device, all or none.
+        """Move the weights to a device, all or none; unchanged, so candidates that were encoded stay valid.
 
         Raises:
             InputError: there is no such device, or not enough memory on it.
         """
-        before = self.device
+        before, version = self.device, self.weights_version()
         try:
             self.module.to(device)
         except (AssertionError, RuntimeError) as error:  # torch asserts that it was built for the device
             self.module.to(before)
             raise InputError(f"The model cannot be moved to {device} ({first_line(error)}).") from error
         self.forget()
+        self._versions.look()
+        self._version = version
 
     @property
     def precision(self) -> str:

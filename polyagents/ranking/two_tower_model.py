@@ -2,7 +2,7 @@
 
 import dataclasses
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
@@ -21,60 +21,13 @@ from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.timings import encodes_in_bf16
 
 
-class VectorCache:
-    """The vectors of candidates that were encoded before, valid until the weights change.
-
-    In an evaluation the same replies occur as distractors many times (each about 20 times on ConvAI2).
-
-    Several threads may use it. There is no lock: a candidate that is new to two of them is encoded twice, and a thread
-    keeps the dictionary that it began with when another one clears it.
-    """
-
-    # Bytes after which the cache is cleared: 150,000 vectors of width 384, several times the distinct replies of
-    # ParlAI's tasks. Without a limit, the candidates of requests to a server would fill the memory.
-    LIMIT = 300_000_000
-
-    def __init__(self, encode: Callable[[Sequence[Sequence[int]]], Tensor], version: Callable[[], object]):
-        """Start empty; `version` returns another value as soon as `encode` would return other vectors."""
-        self.encode, self.version = encode, version
-        self.known: dict[tuple[int, ...], Tensor] = {}
-        self.size = 0
-        self.encoded_by: object = None
-
-    def vectors(self, candidates: Sequence[tuple[int, ...]]) -> Tensor:
-        """Return the vectors [U, D] of token ids of U candidates, and encode those that are new."""
-        if (version := self.version()) != self.encoded_by:
-            self.clear()
-            self.encoded_by = version
-        known = self.known
-        new = [ids for ids in dict.fromkeys(candidates) if ids not in known]
-        if new and self.size > self.LIMIT:
-            self.clear()
-            known, new = self.known, list(dict.fromkeys(candidates))
-        if new:
-            encoded = self.encode(new)
-            known.update(zip(new, encoded, strict=True))
-            self.size += encoded.nbytes + sum(100 + 36 * len(ids) for ids in new)  # an object and a pointer for each id
-        return torch.stack([known[ids] for ids in candidates])
-
-    def clear(self) -> None:
-        """Discard all vectors."""
-        self.known, self.size = {}, 0
-
-
 class TwoTowerModel(RankingModel):
     """A bi- or poly-encoder, or another architecture of two towers; its cache holds vectors of the present weights."""
 
     module: TwoTowers
 
     def __init__(self, module: TwoTowers, tokenizer: RankingTokenizer, settings: Settings):
-        super().__init__(module, tokenizer, settings)
-        self.cache = VectorCache(
-            lambda ids: self.module.encode_candidates(self.tokens(ids)),
-            lambda: (self.version(), module.training),  # dropout
-        )
-        self._versions = Versions(module, without="context_encoder")
-        self._version: object = object()
+        super().__init__(module, tokenizer, settings, Versions(module, without="context_encoder"))
         self._fingerprint: tuple[object, str] = (None, "")  # the last that was computed, and of which version
 
     @property
@@ -85,7 +38,7 @@ class TwoTowerModel(RankingModel):
     @undisturbed()
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
         """Score as `RankingModel.scores` says; cached vectors are not computed again."""
-        vectors = self.cache.vectors(candidates.ids)
+        vectors = torch.stack(self.cache.of(candidates.ids))
         context = self.module.encode_context(self.tokens(contexts))
         # A shared list may be too large for all products at once, which Query splits; lists of their own are short.
         if candidates.rows is None:
@@ -96,6 +49,10 @@ class TwoTowerModel(RankingModel):
     def query(self, contexts: Sequence[Sequence[int]]) -> Query:
         """Encode token ids of B contexts as the query that a large set of candidates is searched with."""
         return Query(self.module, self.module.encode_context(self.tokens(contexts)))
+
+    def encoded(self, candidates: Sequence[tuple[int, ...]]) -> Tensor:
+        """Encode token ids of U candidates for the cache: vectors [U, D]."""
+        return self.module.encode_candidates(self.tokens(candidates))
 
     @undisturbed()
     def encode_ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
@@ -108,7 +65,7 @@ class TwoTowerModel(RankingModel):
         """Score as `scores` does, once the candidates that are not cached yet are encoded piece by piece."""
         for piece in pieces(list(map(len, candidates.ids)), tokens):
             with undisturbed():  # not around the generator, whose caller computes between two pieces
-                self.cache.vectors([candidates.ids[place] for place in piece])
+                self.cache.of([candidates.ids[place] for place in piece])
             yield
         return self.scores(contexts, candidates)
 
@@ -131,25 +88,7 @@ class TwoTowerModel(RankingModel):
 
     def version(self) -> object:
         """Return an object that stands for the weights of candidates: another one once they have changed."""
-        if self._versions.have_changed():
-            self._version = object()  # before `look`: another thread may ask meanwhile
-            self._versions.look()
-        return self._version
-
-    def weights_changed(self) -> None:
-        """Discard results of other weights; only edits of `.data` are not noticed without this call."""
-        self._version = object()
-
-    def to(self, device: torch.device) -> None:
-        """Move the weights to a device, unchanged: encoded candidates stay valid."""
-        before = self.version()
-        super().to(device)
-        self._versions.look()
-        self._version = before
-
-    def forget(self) -> None:
-        """Discard the vectors of the cache."""
-        self.cache.clear()
+        return self.weights_version()
 
     def check(self, encoded_by: object) -> None:
         """Refuse candidates that other weights encoded."""

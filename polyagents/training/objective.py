@@ -22,7 +22,7 @@ from polyagents.models.encoder import in_order
 from polyagents.models.formulas import ranking_loss, stacked
 from polyagents.models.tokens import to_device
 from polyagents.ranking.candidate_set import CandidateSet, label_ranks
-from polyagents.ranking.joint_model import JointModel, flat_scores, in_table
+from polyagents.ranking.joint_model import JointModel, flat_scores, in_table, true_places
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.training import distributed
@@ -84,8 +84,17 @@ def joint_scores(
     if not rows:  # only other processes have examples
         return TrainingScores(torch.zeros(candidates.mask.shape, device=model.device), [])
     tokens = model.joint_tokens(rows)
-    scored = GradientCache(model.module.encoder, model.module.chunk_scores, in_order, tokens, chunk_tokens)
-    return TrainingScores(in_table(flat_scores(scored.encoded, tokens), candidates.mask), [scored])
+    module = model.module
+    sides = [GradientCache(module.encoder, module.chunk_scores, in_order, tokens, chunk_tokens)]
+    scores = sides[0].encoded
+    if module.compares:
+        texts, states = tokens.apart(), []
+        for some in map(model.tokens, (texts.contexts, texts.candidates)):
+            side = GradientCache(module.encoder, module.states_apart, stacked, some, chunk_tokens)
+            states.append(side.encoded.vectors.flatten(0, 1)[to_device(true_places(some.mask), model.device)])
+            sides.append(side)
+        scores = scores + module.similarities(tokens, torch.cat(states), texts, again=chunk_tokens is not None)
+    return TrainingScores(in_table(flat_scores(scores, tokens), candidates.mask), sides)
 
 
 class BatchLoss(NamedTuple):

@@ -28,7 +28,7 @@ from polyagents.index.records import read_candidates
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts, ListedTexts, first_of_each, key_columns
 from polyagents.ranking.ranking_model import bytes_of
-from polyagents.ranking.two_tower_model import VectorCache
+from polyagents.ranking.text_cache import TextCache
 
 WIDTH = 6
 CPU = torch.device("cpu")
@@ -639,36 +639,36 @@ def test_the_cache_encodes_each_candidate_once_until_cleared(monkeypatch):
         seen.extend(map(tuple, ids))
         return torch.tensor([[float(sum(row))] for row in ids])
 
-    cache = VectorCache(encode_ids, lambda: 0)
-    assert cache.vectors([(1, 2), (3,), (1, 2)]).tolist() == [[3.0], [3.0], [3.0]]
-    assert cache.vectors([(4,), (3,)]).tolist() == [[4.0], [3.0]]
+    cache = TextCache(encode_ids, lambda: 0)
+    assert torch.stack(cache.of([(1, 2), (3,), (1, 2)])).tolist() == [[3.0], [3.0], [3.0]]
+    assert torch.stack(cache.of([(4,), (3,)])).tolist() == [[4.0], [3.0]]
     assert seen == [(1, 2), (3,), (4,)]
     cache.clear()
-    cache.vectors([(3,)])
+    cache.of([(3,)])
     assert seen[-1] == (3,)
-    monkeypatch.setattr(VectorCache, "LIMIT", 2)
-    assert cache.vectors([(5,), (6,)]).tolist() == [[5.0], [6.0]]
+    monkeypatch.setattr(TextCache, "LIMIT", 2)
+    assert torch.stack(cache.of([(5,), (6,)])).tolist() == [[5.0], [6.0]]
     assert len(cache.known) == 2
     seen.clear()
-    monkeypatch.setattr(VectorCache, "LIMIT", 1)
-    cache.vectors([(5,), (6,)])
+    monkeypatch.setattr(TextCache, "LIMIT", 1)
+    cache.of([(5,), (6,)])
     assert not seen  # more than the limit in one call stay as long as nothing new comes
 
 
 def test_a_cache_holds_vectors_of_one_device():
     model = torch.nn.Embedding(9, 2)
-    cache = VectorCache(lambda ids: model.weight.detach()[[row[0] for row in ids]], lambda: model.weight.device)
-    cache.vectors([(1,), (2,)])
+    cache = TextCache(lambda ids: model.weight.detach()[[row[0] for row in ids]], lambda: model.weight.device)
+    cache.of([(1,), (2,)])
     model.to("meta")
-    assert cache.vectors([(1,), (3,)]).device.type == "meta" and len(cache.known) == 2
+    assert cache.of([(1,), (3,)])[0].device.type == "meta" and len(cache.known) == 2
 
 
 def test_a_cache_that_another_thread_clears_still_answers():
-    cache = VectorCache(lambda ids: torch.tensor([[float(sum(row))] for row in ids]), lambda: 0)
-    cache.vectors([(1, 2)])
+    cache = TextCache(lambda ids: torch.tensor([[float(sum(row))] for row in ids]), lambda: 0)
+    cache.of([(1, 2)])
     encode = cache.encode
     cache.encode = lambda ids: (cache.clear(), encode(ids))[1]
-    assert cache.vectors([(1, 2), (3,)]).tolist() == [[3.0], [3.0]]
+    assert torch.stack(cache.of([(1, 2), (3,)])).tolist() == [[3.0], [3.0]]
     assert not cache.known
 
 

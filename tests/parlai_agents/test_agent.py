@@ -140,8 +140,9 @@ def test_uneven_inline_lists_score_as_alone(make):
             )
 
 
-def test_cached_candidate_vectors_equal_fresh_ones_and_go_with_the_weights(make):
-    agent = make("poly", "--eval-candidates", "inline", "-lr", "1e-2", "--train-layers", "all")
+@pytest.mark.parametrize("model", [("poly",), ("uni", "--joint-head", "cosine"), ("cross", "--joint-head", "dot")])
+def test_what_is_cached_of_candidates_equals_fresh_and_goes_with_the_weights(model, make):
+    agent = make(*model, "--eval-candidates", "inline", "-lr", "1e-2", "--train-layers", "all")
     message = example("where", "canada", SENTENCES, "eval_labels")
     (first,) = act(agent, [message])
     assert len(agent.ranking.cache.known) == len(SENTENCES) + 1
