@@ -11,12 +11,12 @@ from typing import Any
 
 import torch
 from parlai.core.opt import Opt
+from parlai.core.params import ParlaiParser
 from parlai.core.worlds import create_task
 
 from polyagents.arguments import positive_int
 from polyagents.benchmarks import peers, report
 from polyagents.benchmarks.inference import sizes
-from polyagents.commands import evaluate
 from polyagents.parlai_agents import evaluating
 from polyagents.parlai_patches.compat import quiet
 from polyagents.ranker import Ranker
@@ -60,11 +60,12 @@ def row(name: str, examples: int, seconds: float) -> Row:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the table, write it as JSON."""
-    parser = evaluate.parser()
+    parser = ParlaiParser(True, True, "Measure how long an evaluation takes.")
+    parser.add_argument("-ne", "--num-examples", type=positive_int, help="that ours evaluates; by default all")
     parser.add_argument("--peer-examples", type=positive_int, default=320, help="that ParlAI's agent evaluates")
     parser.add_argument("--precisions", default="fp32,bf16", help="that ours is measured in, with commas between")
-    parser.add_argument("--bench-out", default="bench-output", help="folder for the table (JSON)")
-    opt: Any = parser.parse_args(arguments)
+    parser.add_argument("--out", default="bench-output", help="folder for the table (JSON)")
+    opt = parser.parse_args(arguments)
     kind = Ranker.load(opt["model_file"]).model.module.short_name
     rows = [ours(opt, precision) for precision in opt["precisions"].split(",")]
     if kind in peers.PARLAI:
@@ -72,7 +73,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         for one in rows:
             one["times ParlAI's rate"] = rows[0]["ms an example"] / one["ms an example"]
     print(f"{torch.get_num_threads()} threads")
-    report.publish({"evaluating": rows}, os.path.join(opt["bench_out"], "evaluating.json"))
+    report.publish({"evaluating": rows}, os.path.join(opt["out"], "evaluating.json"))
 
 
 if __name__ == "__main__":
