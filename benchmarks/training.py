@@ -245,6 +245,8 @@ def our_options(kind: str, **flags: Any) -> Opt:
         candidates="batch",
         train_layers="all",
         reduction_type="first",  # as all others here have it, whatever the backbone was trained with
+        similarity="dot",
+        learningrate=5e-5,
         poly_n_codes=CODES,
         share_encoders=kind == "bi",  # like sentence-transformers; a poly-encoder has two, like ParlAI's
         text_truncate=peers.TEXT_TRUNCATE,
