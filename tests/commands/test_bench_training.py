@@ -21,19 +21,22 @@ def backbone(tmp_path_factory):
     return Path(save("bert", tmp_path_factory.mktemp("backbone")))
 
 
-def test_the_losses_of_a_backbone_that_was_trained_with_another_reduction_are_compared(backbone, tmp_path):
-    """Ours takes the backbone's own reduction, where it names one; the others all take the first output."""
+def test_the_losses_of_a_backbone_that_was_trained_as_a_bi_encoder_are_compared(backbone, tmp_path):
+    """Ours takes the backbone's own reduction and similarity, if it names some; the others all have what is given."""
     folder = tmp_path / "backbone"
     shutil.copytree(backbone, folder)
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
-    kinds = ("", "Transformer"), ("1_Pooling", "Pooling")
+    kinds = ("", "Transformer"), ("1_Pooling", "Pooling"), ("2_Normalize", "Normalize")
     modules = [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
                for i, (path, kind) in enumerate(kinds)]  # fmt: skip
     (folder / "modules.json").write_text(json.dumps(modules))
     training.prepare(str(folder), str(tmp_path))
     setting = training.Setting(str(folder), str(tmp_path), "fp32", 64)
-    training.check(setting, ["hi , how are you ?", "any pets ?"], ["fine .", "two dogs ."])
+    texts, labels = ["hi , how are you ?", "any pets ?"], ["fine .", "two dogs ."]
+    training.check(setting, texts, labels)
+    for way in training.WAYS:
+        training.WAYS[way](training.Job(way, 2, training.WHOLE), setting).step(texts, labels)
 
 
 @pytest.mark.slow
