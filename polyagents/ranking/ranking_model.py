@@ -63,7 +63,7 @@ class RankingModel(abc.ABC):
     def __init__(self, module: Architecture, tokenizer: RankingTokenizer, settings: Settings, versions: Versions):
         """Make a model of its parts; `versions` watches the weights that decide what the cache has."""
         self.module, self.tokenizer, self.settings = module, tokenizer, settings
-        self.cache = TextCache(lambda ids: self.encoded(ids), lambda: (self.weights_version(), module.training))
+        self.cache = TextCache(self.encoded, self.cached_by)  # bound methods: those of a copy are the copy's
         self._versions = versions
         self._version: object = object()
 
@@ -163,6 +163,10 @@ class RankingModel(abc.ABC):
             self._version = object()  # before `look`: another thread may ask meanwhile
             self._versions.look()
         return self._version
+
+    def cached_by(self) -> object:
+        """Return what stands for the weights, and for dropout, that the results in the cache are of."""
+        return self.weights_version(), self.module.training
 
     def weights_changed(self) -> None:
         """Discard results of other weights: needed only after edits of `.data`; all others are noticed."""

@@ -28,7 +28,6 @@ from polyagents.index.records import read_candidates
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts, ListedTexts, first_of_each, key_columns
 from polyagents.ranking.ranking_model import bytes_of
-from polyagents.ranking.text_cache import TextCache
 
 WIDTH = 6
 CPU = torch.device("cpu")
@@ -627,49 +626,6 @@ def test_other_files_of_a_folder_stay(file, folder):
     write(file, ["other"])
     CandidateStore.build(file, folder, maker())
     assert notes.read_text() == "mine"
-
-
-# ---- vectors of an evaluation ----------------------------------------------------------------------------------------
-
-
-def test_the_cache_encodes_each_candidate_once_until_cleared(monkeypatch):
-    seen = []
-
-    def encode_ids(ids):
-        seen.extend(map(tuple, ids))
-        return torch.tensor([[float(sum(row))] for row in ids])
-
-    cache = TextCache(encode_ids, lambda: 0)
-    assert torch.stack(cache.of([(1, 2), (3,), (1, 2)])).tolist() == [[3.0], [3.0], [3.0]]
-    assert torch.stack(cache.of([(4,), (3,)])).tolist() == [[4.0], [3.0]]
-    assert seen == [(1, 2), (3,), (4,)]
-    cache.clear()
-    cache.of([(3,)])
-    assert seen[-1] == (3,)
-    monkeypatch.setattr(TextCache, "LIMIT", 2)
-    assert torch.stack(cache.of([(5,), (6,)])).tolist() == [[5.0], [6.0]]
-    assert len(cache.known) == 2
-    seen.clear()
-    monkeypatch.setattr(TextCache, "LIMIT", 1)
-    cache.of([(5,), (6,)])
-    assert not seen  # more than the limit in one call stay as long as nothing new comes
-
-
-def test_a_cache_holds_vectors_of_one_device():
-    model = torch.nn.Embedding(9, 2)
-    cache = TextCache(lambda ids: model.weight.detach()[[row[0] for row in ids]], lambda: model.weight.device)
-    cache.of([(1,), (2,)])
-    model.to("meta")
-    assert cache.of([(1,), (3,)])[0].device.type == "meta" and len(cache.known) == 2
-
-
-def test_a_cache_that_another_thread_clears_still_answers():
-    cache = TextCache(lambda ids: torch.tensor([[float(sum(row))] for row in ids]), lambda: 0)
-    cache.of([(1, 2)])
-    encode = cache.encode
-    cache.encode = lambda ids: (cache.clear(), encode(ids))[1]
-    assert torch.stack(cache.of([(1, 2), (3,)])).tolist() == [[3.0], [3.0]]
-    assert not cache.known
 
 
 def test_there_is_no_first_of_no_keys():
