@@ -35,9 +35,9 @@ def ours(opt: Opt, precision: str) -> Row:
     return row(f"polyagents, {precision}", len(first), seconds) | {"R@1": sum(first) / len(first)}
 
 
-def parlais(opt: Opt, kind: str, count: int) -> Row:
-    """Evaluate ParlAI's agent on the first examples of its world."""
-    ranker = Ranker.load(opt["model_file"])
+def parlais(opt: Opt, ranker: Ranker, count: int) -> Row:
+    """Evaluate ParlAI's agent of a ranker's sizes on the first examples of its world."""
+    kind = ranker.model.module.short_name
     layers, width, heads = sizes(ranker.model.context_encoder.backbone)
     m = getattr(ranker.model.settings.ranking, "poly_n_codes", 64)
     file = f"{opt['model_file']}.dict"
@@ -66,10 +66,10 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--precisions", default="fp32,bf16", help="that ours is measured in, with commas between")
     parser.add_argument("--out", default="bench-output", help="folder for the table (JSON)")
     opt = parser.parse_args(arguments)
-    kind = Ranker.load(opt["model_file"]).model.module.short_name
+    ranker = Ranker.load(opt["model_file"])
     rows = [ours(opt, precision) for precision in opt["precisions"].split(",")]
-    if kind in peers.PARLAI:
-        rows.insert(0, parlais(opt, kind, opt["peer_examples"]))
+    if ranker.model.module.short_name in peers.PARLAI:
+        rows.insert(0, parlais(opt, ranker, opt["peer_examples"]))
         for one in rows:
             one["times ParlAI's rate"] = rows[0]["ms an example"] / one["ms an example"]
     print(f"{torch.get_num_threads()} threads")

@@ -14,9 +14,9 @@ from polyagents.models.base import Architecture
 from polyagents.models.encoder import Encoder, in_order, pad_id
 from polyagents.models.formulas import COSINE_SCALE, ContextVectors, reduce_places, stacked
 from polyagents.models.model_options import CLASSIFIERS, SIMILARITIES, JointOptions, RankingOptions
-from polyagents.models.tokens import JointTokens, TextsApart, Tokens, pad, to_device
+from polyagents.models.tokens import JointTokens, TextsApart, Tokens, pad, to_device, true_places
 
-Encode = Callable[[Sequence[tuple[int, ...]]], Sequence[Tensor]]
+Encode = Callable[[list[tuple[int, ...]]], Sequence[Tensor]]
 """Token ids of texts -> their states [t, D], each text read by itself."""
 
 # The factor of the late interaction, a cosine, beside a trained bi-encoder's dot products, whose deviation among the
@@ -70,15 +70,14 @@ class Joint(Architecture):
         """Encode a chunk of texts, each by itself: [b, T] -> states [b, T, D] and their mask."""
         return ContextVectors(self.encoder(chunk), chunk.mask)
 
-    def encode_apart(self, texts: Sequence[tuple[int, ...]]) -> list[Tensor]:
+    def encode_apart(self, texts: Sequence[Sequence[int]]) -> Sequence[Tensor]:
         """Encode token ids of texts, each by itself, to states [t, D]."""
         tokens = pad(texts, pad_id(self.encoder))
         rows, parts = zip(
             *((rows, self.states_apart(chunk)) for rows, chunk in self.encoder.chunks(tokens)), strict=True
         )
-        states = stacked(parts, rows).vectors
-        # Copies: a view would keep the padding of all in memory.
-        return [of_text[: len(text)].clone() for of_text, text in zip(states, texts, strict=True)]
+        states = without_padding(stacked(parts, rows).vectors, tokens)
+        return torch.split(states, list(map(len, texts)))
 
     def similarities(self, rows: JointTokens, states: Tensor, texts: TextsApart, again: bool = False) -> Tensor:
         """Score the texts of rows [R, T] by the states [N, D] of their tokens, each text read by itself: [R, K] fp32.
@@ -139,6 +138,11 @@ class Joint(Architecture):
     def forward(self, rows: JointTokens) -> Tensor:
         """Score rows as `joint_scores` does."""
         return self.joint_scores(rows)
+
+
+def without_padding(states: Tensor, tokens: Tokens) -> Tensor:
+    """Join the states [B, T, D] of the real tokens of a batch, which is on the CPU, text after text: [N, D]."""
+    return states.flatten(0, 1)[to_device(true_places(tokens.mask), states.device)]
 
 
 def late_interaction(states: Tensor, tokens: JointTokens) -> Tensor:

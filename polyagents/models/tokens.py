@@ -47,6 +47,11 @@ class Tokens:
         return moved
 
 
+def true_places(mask: Tensor) -> Tensor:
+    """Return where a mask is True, counted row by row."""
+    return mask.flatten().nonzero().flatten()
+
+
 def pad(texts: Sequence[Sequence[int]], pad_id: int) -> Tokens:
     """Pad token ids, or other numbers, of B texts to a batch [B, T] on the CPU."""
     lengths = torch.tensor([len(text) for text in texts])

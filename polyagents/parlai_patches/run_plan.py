@@ -185,14 +185,14 @@ def with_grace(validate: Any) -> Any:
         if in_grace:
             self.impatience = -1  # ParlAI adds one
         stop = bool(validate(self))
-        if self.best_valid != lowered:
-            self.noted_of_kept = vars(self).get("noted")  # at the end, M is not evaluated on the same again
         if self.best_valid == lowered:
             self.best_valid = before
-        elif before is not None and self.valid_optim * (self.best_valid - before) <= 0:  # ParlAI takes it for better
-            self.best_valid = before
-            self.impatience = 0 if in_grace else impatience + 1
-            stop = 0 < self.opt["validation_patience"] <= self.impatience
+        else:
+            self.noted_of_kept = vars(self).get("noted")  # at the end, M is not evaluated on the same again
+            if before is not None and self.valid_optim * (self.best_valid - before) <= 0:  # ParlAI takes it for better
+                self.best_valid = before
+                self.impatience = 0 if in_grace else impatience + 1
+                stop = 0 < self.opt["validation_patience"] <= self.impatience
         self.agent.phase["training"] = True  # so is a batch without a label
         return stop
 

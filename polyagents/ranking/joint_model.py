@@ -7,7 +7,7 @@ from torch import Tensor
 
 from polyagents.models.encoder import Encoder
 from polyagents.models.joint import Joint
-from polyagents.models.tokens import JointTokens, pad_joint, to_device
+from polyagents.models.tokens import JointTokens, pad_joint, to_device, true_places
 from polyagents.models.versions import Versions
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.pieces import Steps, finished, pieces
@@ -30,9 +30,9 @@ class JointModel(RankingModel):
     def __init__(self, module: Joint, tokenizer: RankingTokenizer, settings: Settings):
         super().__init__(module, tokenizer, settings, Versions(module))
 
-    def encoded(self, candidates: Sequence[tuple[int, ...]]) -> list[Tensor]:
-        """Encode token ids of U candidates, each by itself, for the cache: states [t, D]."""
-        return self.module.encode_apart(candidates)
+    def encode_ids(self, ids: Sequence[Sequence[int]]) -> Sequence[Tensor]:
+        """Encode token ids of C candidates, each by itself: states [t, D]."""
+        return self.module.encode_apart(ids)
 
     @property
     def context_encoder(self) -> Encoder:
@@ -130,8 +130,3 @@ def in_table(scores: Tensor, wanted: Tensor) -> Tensor:
     """Arrange scores [N] in a table [B, C] where `wanted` [B, C] is True, in its order; 0 elsewhere."""
     places = to_device(true_places(wanted), scores.device)
     return scores.new_zeros(wanted.numel()).index_copy(0, places, scores).view(wanted.shape)
-
-
-def true_places(mask: Tensor) -> Tensor:
-    """Return where a mask is True, counted row by row."""
-    return mask.flatten().nonzero().flatten()

@@ -63,7 +63,7 @@ class RankingModel(abc.ABC):
     def __init__(self, module: Architecture, tokenizer: RankingTokenizer, settings: Settings, versions: Versions):
         """Make a model of its parts; `versions` watches the weights that decide what the cache has."""
         self.module, self.tokenizer, self.settings = module, tokenizer, settings
-        self.cache = TextCache(self.encoded, self.cached_by)  # bound methods: those of a copy are the copy's
+        self.cache = TextCache(self.encode_ids, self.cached_by)  # bound methods: those of a copy are the copy's
         self._versions = versions
         self._version: object = object()
 
@@ -124,8 +124,8 @@ class RankingModel(abc.ABC):
         """Score a batch's candidates for token ids of B contexts, without gradient: [B, C] fp32."""
 
     @abc.abstractmethod
-    def encoded(self, candidates: Sequence[tuple[int, ...]]) -> Sequence[Tensor] | Tensor:
-        """Encode token ids of U candidates for the cache."""
+    def encode_ids(self, ids: Sequence[Sequence[int]]) -> Sequence[Tensor] | Tensor:
+        """Encode token ids of C candidates, each to what the cache keeps of it."""
 
     @abc.abstractmethod
     def scores_in_pieces(

@@ -50,10 +50,6 @@ class TwoTowerModel(RankingModel):
         """Encode token ids of B contexts as the query that a large set of candidates is searched with."""
         return Query(self.module, self.module.encode_context(self.tokens(contexts)))
 
-    def encoded(self, candidates: Sequence[tuple[int, ...]]) -> Tensor:
-        """Encode token ids of U candidates for the cache: vectors [U, D]."""
-        return self.module.encode_candidates(self.tokens(candidates))
-
     @undisturbed()
     def encode_ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """Encode token ids of C candidates: [C, D] on the model's device."""

@@ -20,9 +20,10 @@ from torch import Tensor
 
 from polyagents.models.encoder import in_order
 from polyagents.models.formulas import ranking_loss, stacked
+from polyagents.models.joint import without_padding
 from polyagents.models.tokens import to_device
 from polyagents.ranking.candidate_set import CandidateSet, label_ranks
-from polyagents.ranking.joint_model import JointModel, flat_scores, in_table, true_places
+from polyagents.ranking.joint_model import JointModel, flat_scores, in_table
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
 from polyagents.training import distributed
@@ -91,7 +92,7 @@ def joint_scores(
         texts, states = tokens.apart(), []
         for some in map(model.tokens, (texts.contexts, texts.candidates)):
             side = GradientCache(module.encoder, module.states_apart, stacked, some, chunk_tokens)
-            states.append(side.encoded.vectors.flatten(0, 1)[to_device(true_places(some.mask), model.device)])
+            states.append(without_padding(side.encoded.vectors, some))
             sides.append(side)
         scores = scores + module.similarities(tokens, torch.cat(states), texts, again=chunk_tokens is not None)
     return TrainingScores(in_table(flat_scores(scores, tokens), candidates.mask), sides)
