@@ -26,7 +26,8 @@ from polyagents.zoo.resolve import zoo_file
 
 CHECKPOINT = ".checkpoint"  # M.checkpoint is the last state of a training of M
 
-ENCODERS = ("context_encoder", "candidate_encoder", "encoder")  # the names of encoders in all architectures
+# The names of encoders in all architectures; one that a model lacks starts as the first of them that it has.
+ENCODERS = ("context_encoder", "encoder", "candidate_encoder")
 
 
 def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) -> None:
@@ -263,8 +264,9 @@ def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
     if "joint_head" in possible:  # the head starts as the similarity of the model that it starts from
         similarity = saved.get("similarity")
         saved = {"joint_head": f"{similarity}+late" if similarity in ("dot", "cosine") else "linear"} | saved
-    elif "similarity" in possible and str(saved.get("joint_head")).startswith("cosine"):  # and in the other direction
-        saved = {"similarity": "cosine"} | saved
+    elif "similarity" in possible and "joint_head" in saved:  # and in the other direction, where one becomes two
+        similarity = {"similarity": "cosine"} if str(saved["joint_head"]).startswith("cosine") else {}
+        saved = similarity | {name: value for name, value in saved.items() if name != "share_encoders" or not value}
     decided = options_with(architecture, Role.WEIGHTS | Role.VECTORS | Role.SCORES)
     return {name: saved[name] for name in decided if name in saved}
 

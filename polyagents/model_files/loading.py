@@ -30,8 +30,9 @@ from polyagents.text.dictionary_file import DictionaryFile
 from polyagents.text.tokenizer import RankingTokenizer
 
 PADDING = 64  # ParlAI adds a few rows in fp16, to a multiple of 4 or 8
-# Options that decide scores, and that the files of every version have.
-ALWAYS = ("backbone", "text_truncate", "label_truncate", "reduction_type", "similarity", "share_encoders")
+# Options that decide scores, and that the files of every version have; those of two towers have the second ones, too.
+ALWAYS = ("backbone", "text_truncate", "label_truncate", "reduction_type")
+ALWAYS_OF_TOWERS = ("similarity", "share_encoders")
 PERSON_TOKENS = ("__p1__", "__p2__")  # ParlAI's, of --person-tokens
 
 
@@ -156,8 +157,8 @@ def own_parts(file: str, architecture: str) -> Parts:
     saved = of_finished_model(parlai_options.read_whole(file), file)
     if odd := sorted(options_of(architecture).keys() & read_json(f"{file}.opt").keys() - saved.keys() - {"codes_init"}):
         raise InputError(f"{file}.opt is damaged: {odd[0]} has no value that an option can have.")
-    its_own = options_of(architecture_of(file))
-    if missing := [name for name in ALWAYS if name in its_own and saved.get(name) is None]:
+    always = ALWAYS + (ALWAYS_OF_TOWERS if "similarity" in options_of(architecture_of(file)) else ())
+    if missing := [name for name in always if saved.get(name) is None]:
         raise InputError(f"{file}.opt is damaged: it has no {missing[0]}, without which nothing says what it computes.")
     dictionary = f"{file}.dict" if os.path.exists(f"{file}.dict") else str(saved.get("dict_file"))
     if not os.path.exists(dictionary):

@@ -2,6 +2,7 @@
 
 import abc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import ClassVar
 
 import torch
@@ -27,8 +28,11 @@ LATE_SCALE = 40.0
 class Joint(Architecture):
     """One encoder over contexts with their candidates, and a head. It has no vectors that could be stored.
 
+    A head with a similarity may have a second encoder: that of a bi-encoder's candidates, read by themselves.
+
     Attributes:
         candidate_tokens: how many tokens of candidates may follow a context in one row; 0 means one candidate a row.
+        candidate_encoder: reads candidates by themselves, if they have an encoder of their own; otherwise None.
         is_late: whether the head adds the late interaction of texts that are read by themselves.
         linear: maps a vector to a score; it starts at 0 if the head has a similarity, too.
         dense: the layer before it in a classifier's head; None in others.
@@ -40,10 +44,11 @@ class Joint(Architecture):
 
     def __init__(self, encoder: Encoder, options: JointOptions):
         super().__init__(encoder, options)
-        self.encoder = encoder
-        self.kind, self.m = options.reduction_type, options.poly_n_codes
         self.head, _, late = options.joint_head.partition("+")
         self.is_late = late == "late"
+        self.encoder = encoder
+        self.candidate_encoder = encoder.twin() if self.compares and not options.share_encoders else None
+        self.kind, self.m = options.reduction_type, options.poly_n_codes
         self.linear = nn.Linear(encoder.width, 1)
         self.dense = nn.Linear(encoder.width, encoder.width) if self.head in CLASSIFIERS else None
         dropouts = [part.p for part in encoder.backbone.modules() if isinstance(part, nn.Dropout)]
@@ -66,18 +71,10 @@ class Joint(Architecture):
         """Whether a score has the similarity of the two texts, each read by itself, as a part."""
         return self.head in SIMILARITIES
 
-    def states_apart(self, chunk: Tokens) -> ContextVectors:
-        """Encode a chunk of texts, each by itself: [b, T] -> states [b, T, D] and their mask."""
-        return ContextVectors(self.encoder(chunk), chunk.mask)
-
-    def encode_apart(self, texts: Sequence[Sequence[int]]) -> Sequence[Tensor]:
-        """Encode token ids of texts, each by itself, to states [t, D]."""
-        tokens = pad(texts, pad_id(self.encoder))
-        rows, parts = zip(
-            *((rows, self.states_apart(chunk)) for rows, chunk in self.encoder.chunks(tokens)), strict=True
-        )
-        states = without_padding(stacked(parts, rows).vectors, tokens)
-        return torch.split(states, list(map(len, texts)))
+    @property
+    def encoders_apart(self) -> tuple[Encoder, Encoder]:
+        """What reads contexts by themselves, and candidates by themselves."""
+        return self.encoder, self.candidate_encoder or self.encoder
 
     def similarities(self, rows: JointTokens, states: Tensor, texts: TextsApart, again: bool = False) -> Tensor:
         """Score the texts of rows [R, T] by the states [N, D] of their tokens, each text read by itself: [R, K] fp32.
@@ -131,13 +128,26 @@ class Joint(Architecture):
         scores = in_order(parts, places)
         if not self.compares:
             return scores
-        texts = rows.apart()
-        states = [*self.encode_apart(texts.contexts), *(encode or self.encode_apart)(texts.candidates)]
+        texts, (own, other) = rows.apart(), self.encoders_apart
+        states = [*encode_apart(own, texts.contexts), *(encode or partial(encode_apart, other))(texts.candidates)]
         return scores + self.similarities(rows, torch.cat(states), texts)
 
     def forward(self, rows: JointTokens) -> Tensor:
         """Score rows as `joint_scores` does."""
         return self.joint_scores(rows)
+
+
+def states_apart(encoder: Encoder, chunk: Tokens) -> ContextVectors:
+    """Encode a chunk of texts, each by itself: [b, T] -> states [b, T, D] and their mask."""
+    return ContextVectors(encoder(chunk), chunk.mask)
+
+
+def encode_apart(encoder: Encoder, texts: Sequence[Sequence[int]]) -> Sequence[Tensor]:
+    """Encode token ids of texts, each by itself, to states [t, D]."""
+    tokens = pad(texts, pad_id(encoder))
+    rows, parts = zip(*((rows, states_apart(encoder, chunk)) for rows, chunk in encoder.chunks(tokens)), strict=True)
+    states = without_padding(stacked(parts, rows).vectors, tokens)
+    return torch.split(states, list(map(len, texts)))
 
 
 def without_padding(states: Tensor, tokens: Tokens) -> Tensor:

@@ -141,6 +141,13 @@ class JointOptions(RankingOptions, title="Uni- and cross-encoder (polyagents)"):
         choices=("linear", *SIMILARITIES, *(f"{one}+late" for one in SIMILARITIES), *CLASSIFIERS),
         role=Role.WEIGHTS | Role.CARD,
     )
+    share_encoders: bool = option(
+        True,
+        "false: candidates are read for the similarity of --joint-head by an encoder of their own. By default, as in "
+        "the --init-model",
+        boolean,
+        role=Role.WEIGHTS | Role.TRAINING | Role.CARD,
+    )
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from polyagents.models.encoder import Encoder
-from polyagents.models.joint import Joint
+from polyagents.models.joint import Joint, encode_apart
 from polyagents.models.tokens import JointTokens, pad_joint, to_device, true_places
 from polyagents.models.versions import Versions
 from polyagents.ranking.candidate_set import CandidateSet
@@ -32,11 +32,11 @@ class JointModel(RankingModel):
 
     def encode_ids(self, ids: Sequence[Sequence[int]]) -> Sequence[Tensor]:
         """Encode token ids of C candidates, each by itself: states [t, D]."""
-        return self.module.encode_apart(ids)
+        return encode_apart(self.module.encoders_apart[1], ids)
 
     @property
     def context_encoder(self) -> Encoder:
-        """Its only encoder."""
+        """The encoder of contexts with their candidates."""
         return self.module.encoder
 
     @property

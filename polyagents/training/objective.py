@@ -13,6 +13,7 @@ that several processes share in equal parts (distributed.py).
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple
 
 import torch
@@ -20,7 +21,7 @@ from torch import Tensor
 
 from polyagents.models.encoder import in_order
 from polyagents.models.formulas import ranking_loss, stacked
-from polyagents.models.joint import without_padding
+from polyagents.models.joint import states_apart, without_padding
 from polyagents.models.tokens import to_device
 from polyagents.ranking.candidate_set import CandidateSet, label_ranks
 from polyagents.ranking.joint_model import JointModel, flat_scores, in_table
@@ -90,8 +91,9 @@ def joint_scores(
     scores = sides[0].encoded
     if module.compares:
         texts, states = tokens.apart(), []
-        for some in map(model.tokens, (texts.contexts, texts.candidates)):
-            side = GradientCache(module.encoder, module.states_apart, stacked, some, chunk_tokens)
+        for encoder, ids in zip(module.encoders_apart, (texts.contexts, texts.candidates), strict=True):
+            some = model.tokens(ids)
+            side = GradientCache(encoder, partial(states_apart, encoder), stacked, some, chunk_tokens)
             states.append(without_padding(side.encoded.vectors, some))
             sides.append(side)
         scores = scores + module.similarities(tokens, torch.cat(states), texts, again=chunk_tokens is not None)

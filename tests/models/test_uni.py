@@ -97,21 +97,26 @@ def test_rows_of_any_length_give_the_same_scores(model, tokens):
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
 
 
+@pytest.mark.parametrize("share", [True, False])
 @pytest.mark.parametrize("head", ["dot", "cosine", "dot+late", "cosine+late"])
 @pytest.mark.parametrize("kind", ["mean", "first", "first_m"])
 @pytest.mark.parametrize("architecture", [UniEncoder, CrossEncoder])
-def test_a_head_that_begins_as_a_similarity(encoder, architecture, kind, head):
-    model = architecture(
-        copy.deepcopy(encoder), UniOptions(joint_head=head, reduction_type=kind, poly_n_codes=2)
-    ).eval()
+def test_a_head_that_begins_as_a_similarity(encoder, architecture, kind, head, share):
+    options = UniOptions(joint_head=head, reduction_type=kind, poly_n_codes=2, share_encoders=share)
+    model = architecture(copy.deepcopy(encoder), options).eval()
+    other = model.candidate_encoder or model.encoder
+    if not share:
+        with torch.no_grad():
+            for weight in other.parameters():
+                weight.mul_(1.1)
     context, candidate = CONTEXTS[2], CANDIDATES[1]
     with torch.no_grad():
         alone = [pad([text], 0) for text in (context, candidate)]
         if encoder.backbone.config.model_type == "modernbert":  # with a mask of its own it rounds otherwise
-            states = [encoder(text, text.mask.expand(1, *2 * text.mask.shape[1:]), torch.arange(text.ids.size(1))[None])
-                      for text in alone]  # fmt: skip
+            states = [reads(text, text.mask.expand(1, *2 * text.mask.shape[1:]), torch.arange(text.ids.size(1))[None])
+                      for reads, text in zip((encoder, other), alone, strict=True)]  # fmt: skip
         else:
-            states = [encoder(text) for text in alone]
+            states = [encoder(alone[0]), other(alone[1])]
         sides = [reduce(side, text.mask, kind, 2, encoder.causal) for side, text in zip(states, alone, strict=True)]
         is_cosine = head.startswith("cosine")
         expected = torch.cosine_similarity(*sides) * 20 if is_cosine else (sides[0] * sides[1]).sum(1)

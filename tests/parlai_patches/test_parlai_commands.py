@@ -271,16 +271,17 @@ def test_init_model_starts_from_the_encoders_of_another_architecture(source, kin
         run("train_model", "-m", KINDS[kind], "-mf", start, *TINY, *colours)
 
 
-@pytest.mark.parametrize(("kind", "similarity"), [("uni", "cosine"), ("cross", "dot")])
-def test_a_start_from_a_bi_encoder_begins_with_its_scores(kind, similarity, colours, tmp_path):
+@pytest.mark.parametrize(("kind", "similarity", "share"), [("uni", "cosine", "false"), ("cross", "dot", "true")])
+def test_a_start_from_a_bi_encoder_begins_with_its_scores(kind, similarity, share, colours, tmp_path):
     start, file = tmp_path / "bi", tmp_path / "M"
-    train("bi", start, *colours, "--share-encoders", "true", "--similarity", similarity, "--max-train-steps", 2)
+    train("bi", start, *colours, "--share-encoders", share, "--similarity", similarity, "--max-train-steps", 2)
     unchanged = ("--init-model", start, "--max-train-steps", 1, "-lr", 1e-12, "--weight-decay", 0)
     train(kind, file, *colours, *unchanged, "--joint-head", similarity)
     bi, joint = Ranker.load(start), Ranker.load(file)
     context, texts = "i like red more than blue", ["so you like red", "so you like pink and green", "bye"]
     expected = bi.score(context, texts) * bi.model.module.logit_scale
     assert joint.score(context, texts) == pytest.approx(expected, rel=1e-3, abs=1e-3)
+    assert (joint.model.module.candidate_encoder is None) == (share == "true")
     train(kind, tmp_path / "late", *colours, *unchanged)  # by default, how well tokens are matched is added to them
     late = Ranker.load(tmp_path / "late")
     assert options(tmp_path / "late")["joint_head"] == f"{similarity}+late"
@@ -288,6 +289,8 @@ def test_a_start_from_a_bi_encoder_begins_with_its_scores(kind, similarity, colo
     assert (added > 1).all() and (added <= 40).all() and added.argmax() == 0  # its words are all in the context
     train("bi", tmp_path / "back", *colours, "--init-model", file, "--max-train-steps", 1, "-lr", 1e-12)
     assert options(tmp_path / "back")["similarity"] == similarity
+    again = Ranker.load(tmp_path / "back")
+    assert again.score(context, texts) == pytest.approx(bi.score(context, texts), rel=1e-3, abs=1e-3)
 
 
 def test_the_kind_of_attention_goes_with_the_file(colours, tmp_path):

@@ -23,7 +23,7 @@ VARIANTS = {
     "poly, sqrt": ("poly", "--poly-attention-type", "sqrt"),
     "poly, top layer": ("poly", "--train-layers", "top"),
     "uni": ("uni",),
-    "uni, dot, late": ("uni", "--joint-head", "dot+late"),
+    "uni, dot, late": ("uni", "--joint-head", "dot+late", "--share-encoders", "false"),
     "cross": ("cross",),
     "cross, cosine": ("cross", "--joint-head", "cosine"),
 }
