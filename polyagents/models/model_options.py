@@ -143,8 +143,8 @@ class JointOptions(RankingOptions, title="Uni- and cross-encoder (polyagents)"):
     )
     share_encoders: bool = option(
         True,
-        "false: candidates are read for the similarity of --joint-head by an encoder of their own. By default, as in "
-        "the --init-model",
+        "one encoder for all texts; false: for the similarity of --joint-head, candidates are read by one of their "
+        "own. By default, as in the --init-model",
         boolean,
         role=Role.WEIGHTS | Role.TRAINING | Role.CARD,
     )

@@ -115,10 +115,13 @@ def test_every_command_and_step_has_a_page_with_all_its_flags():
 
 def test_flags_of_agents_say_whose_they_are_and_their_defaults():
     text = generated()["generated/agent-flags.rst"]
-    flags = dict(re.findall(r"^\.\. option:: --([\w-]+).*\n\n   (.*)$", text, re.MULTILINE))
+    found = re.findall(r"^\.\. option:: --([\w-]+).*\n\n   (.*)$", text, re.MULTILINE)
+    flags = dict(found)
     assert flags["poly-n-codes"].endswith("For ``bi``, ``poly``, ``uni``, ``cross``. Default: ``64``.")
     assert flags["codes-init"].endswith("For ``poly``. Default: ``normal``.")
-    assert flags["share-encoders"].endswith("For ``bi``, ``poly``. Default: ``false``.")
+    towers, joint = (said for name, said in found if name == "share-encoders")  # each under its title
+    assert towers.endswith("For ``bi``, ``poly``. Default: ``false``.")
+    assert joint.endswith("For ``uni``, ``cross``. Default: ``true``.")
     assert flags["dropout"].endswith("Default: ``0.1`` (Pretrain).")
     assert "``first`` (poly), ``mean`` (uni)" in flags["reduction-type"]
     assert "hf-dataset" in flags and "batch-tokens" in flags and "truncate" not in flags
