@@ -18,7 +18,7 @@ from polyagents.errors import InputError
 from polyagents.model_files import sentence_transformers_import
 from polyagents.models.architecture import is_known, options_of, options_with
 from polyagents.models.encoder import Encoder
-from polyagents.models.model_options import SCRATCH, of_finished_model
+from polyagents.models.model_options import SCRATCH, is_similarity, of_finished_model
 from polyagents.options import Role
 from polyagents.parlai_files import parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
@@ -160,6 +160,7 @@ def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> Pa
         source = backbone_file(opt["backbone"], opt.get("datapath"))
         if source is not None and "output_scaling" not in given:
             opt["output_scaling"] = parlai_options.read(source).get("output_scaling", 1.0)
+        refuse_idle_encoder(opt)
         return None
     if given.get("output_scaling") == AUTO:  # auto is for backbones; a model keeps the factor that it was trained with
         own = str(opt.get("model_file"))
@@ -168,12 +169,23 @@ def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> Pa
         given = {name: value for name, value in given.items() if name != "output_scaling"}
     decided = decided_by(file, architecture, is_model=file == opt.get("model_file"))
     opt |= {name: given.get(name, value) for name, value in decided.items()}
+    refuse_idle_encoder(opt)
     if opt.get("share_encoders") and not decided.get("share_encoders", True):
         raise InputError(
             f"{file} has an encoder for contexts and one for candidates; remove --share-encoders, or give "
             f"--backbone to start from one encoder for both."
         )
     return ParlaiModel.read(file) if parlai_options.is_parlais(file) else None
+
+
+def refuse_idle_encoder(opt: Mapping[str, Any]) -> None:
+    """Refuse a second encoder for a joint model's candidates that the user asks for and the head would not use."""
+    head = opt.get("joint_head")
+    if head is not None and not is_similarity(head) and opt.get("override", {}).get("share_encoders") is False:
+        raise InputError(
+            f"--share-encoders false is for the similarity of --joint-head dot or cosine, and --joint-head {head} has "
+            f"none; remove it, or give such a head."
+        )
 
 
 def refuse_adapters(file: str | None, opt: Mapping[str, Any]) -> None:

@@ -14,7 +14,7 @@ from polyagents.errors import InputError
 from polyagents.models.base import Architecture
 from polyagents.models.encoder import Encoder, in_order, pad_id
 from polyagents.models.formulas import COSINE_SCALE, ContextVectors, reduce_places, stacked
-from polyagents.models.model_options import CLASSIFIERS, SIMILARITIES, JointOptions, RankingOptions
+from polyagents.models.model_options import CLASSIFIERS, JointOptions, RankingOptions, is_similarity
 from polyagents.models.tokens import JointTokens, TextsApart, Tokens, pad, to_device, true_places
 
 Encode = Callable[[list[tuple[int, ...]]], Sequence[Tensor]]
@@ -54,7 +54,7 @@ class Joint(Architecture):
         dropouts = [part.p for part in encoder.backbone.modules() if isinstance(part, nn.Dropout)]
         self.dropout = nn.Dropout(dropouts[0] if dropouts else 0.0)  # the backbone's own
         self.joins_pairs = self.dense is not None and self.candidate_tokens == 0
-        if self.head in SIMILARITIES:
+        if self.compares:
             nn.init.zeros_(self.linear.weight)
             nn.init.zeros_(self.linear.bias)
 
@@ -69,7 +69,7 @@ class Joint(Architecture):
     @property
     def compares(self) -> bool:
         """Whether a score has the similarity of the two texts, each read by itself, as a part."""
-        return self.head in SIMILARITIES
+        return is_similarity(self.head)
 
     @property
     def encoders_apart(self) -> tuple[Encoder, Encoder]:

@@ -128,6 +128,11 @@ class RankingOptions(Options, title="Ranking (polyagents)"):
         return 1.0 if self.output_scaling == AUTO else float(self.output_scaling)
 
 
+def is_similarity(head: str) -> bool:
+    """Tell whether a `--joint-head` scores the two texts as a bi-encoder does, each read by itself."""
+    return head.removesuffix("+late") in SIMILARITIES
+
+
 @dataclass(frozen=True)
 class JointOptions(RankingOptions, title="Uni- and cross-encoder (polyagents)"):
     """The options of uni- and cross-encoder, which score what was read together."""

@@ -103,7 +103,8 @@ def test_another_architecture_starts_from_adapters(adapted, backbone, tmp_path):
     start = read(adapted("bi"))["model"]
     for name, weight in read(tmp_path / "M")["model"].items():
         if ".lora_" in name:
-            torch.testing.assert_close(weight, start[f"context_{name}"], atol=1e-6, rtol=0)
+            theirs = name if name.startswith("candidate_") else f"context_{name}"
+            torch.testing.assert_close(weight, start[theirs], atol=1e-6, rtol=0)
 
 
 def test_other_weights_of_the_backbone_are_refused(adapted, backbone, tmp_path):
