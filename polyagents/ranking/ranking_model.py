@@ -90,7 +90,7 @@ class RankingModel(abc.ABC):
     @property
     @abc.abstractmethod
     def context_encoder(self) -> Encoder:
-        """The encoder of contexts; a joint architecture has only one encoder."""
+        """The encoder of contexts; in a joint architecture, of contexts with their candidates."""
 
     @property
     def longest_input(self) -> int:
