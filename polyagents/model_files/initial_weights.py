@@ -113,7 +113,7 @@ def transferable_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor
     """Select the weights that a model of another architecture can start from.
 
     An encoder that reads both texts together takes the weights of the context encoder; in the other direction both
-    encoders take its weights.
+    encoders take its weights, except that for candidates if it has one.
 
     Args:
         weights: the other model's, by its names.
@@ -168,6 +168,9 @@ def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> Pa
             say(f"--output-scaling auto is for a backbone; the factor that {file} was trained with is kept.")
         given = {name: value for name, value in given.items() if name != "output_scaling"}
     decided = decided_by(file, architecture, is_model=file == opt.get("model_file"))
+    head = given.get("joint_head", decided.get("joint_head", opt.get("joint_head")))
+    if head is not None and not is_similarity(head):
+        decided.pop("share_encoders", None)  # the file's second encoder is not taken
     opt |= {name: given.get(name, value) for name, value in decided.items()}
     refuse_idle_encoder(opt)
     if opt.get("share_encoders") and not decided.get("share_encoders", True):

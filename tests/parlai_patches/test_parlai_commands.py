@@ -287,6 +287,8 @@ def test_a_start_from_a_bi_encoder_begins_with_its_scores(kind, similarity, shar
     assert options(tmp_path / "late")["joint_head"] == f"{similarity}+late"
     added = late.score(context, texts) - expected
     assert (added > 1).all() and (added <= 40).all() and added.argmax() == 0  # its words are all in the context
+    train(kind, tmp_path / "linear", *colours, *unchanged, "--joint-head", "linear")  # which has no second encoder
+    assert options(tmp_path / "linear")["share_encoders"] is True
     train("bi", tmp_path / "back", *colours, "--init-model", file, "--max-train-steps", 1, "-lr", 1e-12)
     assert options(tmp_path / "back")["similarity"] == similarity
     again = Ranker.load(tmp_path / "back")
