@@ -1,4 +1,4 @@
-"""`polyagents init_model`: make a ranker of an encoder as it is."""
+"""`polyagents init_model`: make a ranker without training, of an encoder as it is or of several models."""
 
 import argparse
 import os
@@ -10,16 +10,23 @@ from polyagents.errors import InputError
 
 
 def parser() -> argparse.ArgumentParser:
-    """Declare the flags: an encoder, and the model file to write."""
+    """Declare the flags: an encoder or models, and the model file to write."""
     parser = CommandParser(
         "polyagents init_model",
-        "Write the model file of an encoder as it is, without training: for rank, serve, evaluate, --rerank, as a "
-        "teacher, or as the --init-model of a training.",
+        "Write a model file without training, of an encoder as it is or of the mean of several models: for rank, "
+        "serve, evaluate, --rerank, as a teacher, or as the --init-model of a training.",
     )
-    parser.add_argument(
+    source = parser.add_mutually_exclusive_group(required=True)
+    source.add_argument(
         "--backbone",
-        required=True,
         help="a folder or hub name of a Hugging Face or sentence-transformers model, or zoo:minilm",
+    )
+    source.add_argument(
+        "--average",
+        nargs="+",
+        metavar="M",
+        help="the models of one training with other seeds: the mean of their weights is as fast as one of them, and "
+        "usually ranks better than each",
     )
     parser.add_argument(
         "-mf", "--model-file", required=True, help="the model file to write; nothing that exists is overwritten"
@@ -27,8 +34,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "-m",
         "--model",
-        default="bi",
-        help="bi; or cross, for a model for sequence classification with one output",
+        help="of --backbone: bi, the default; or cross, for a model for sequence classification with one output",
     )
     return parser
 
@@ -36,12 +42,19 @@ def parser() -> argparse.ArgumentParser:
 def run(opt: Mapping[str, Any]) -> None:
     """Make the ranker and write it."""
     file = opt["model_file"]
+    if opt["average"] and opt["model"]:
+        raise InputError(
+            f"--model {opt['model']} is for --backbone; the models of --average have their own: remove it."
+        )
     for path in (file, f"{file}.opt", f"{file}.dict"):
         if os.path.lexists(path):
             raise InputError(f"{path} exists, and nothing is overwritten; give another --model-file.")
 
     from polyagents.ranker import Ranker  # imports torch: errors in flags are reported before
 
-    ranker = Ranker.from_encoder(opt["backbone"], opt["model"], no_cuda=True)
+    if opt["average"]:
+        ranker = Ranker.average(opt["average"], no_cuda=True)
+    else:
+        ranker = Ranker.from_encoder(opt["backbone"], opt["model"] or "bi", no_cuda=True)
     ranker.save(file)
     print(f"{file} is a {ranker.model.label}: polyagents rank -mf {file} --candidates-file FILE")

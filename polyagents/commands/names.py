@@ -80,7 +80,9 @@ OWN_COMMANDS = {
         computes=True,
         loads_models=True,
     ),
-    "init_model": OwnCommand("Make a ranker of an encoder as it is, without training", loads_models=True),
+    "init_model": OwnCommand(
+        "Make a ranker without training: of an encoder as it is, or the mean of several models", loads_models=True
+    ),
     "mine_negatives": OwnCommand(
         "Write a training set with the candidates that a model finds hard", "parlai", computes=True, loads_models=True
     ),

@@ -1,0 +1,80 @@
+"""The mean of several models' weights: a model that ranks better than each (Wortsman et al. 2022, arXiv 2203.05482)."""
+
+import math
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+
+from polyagents.errors import InputError
+from polyagents.options import Role, fields_of
+from polyagents.ranking.ranking_model import RankingModel
+
+COMMON = 0.5  # the least cosine of weights that come from one start: near 1 if they do, near 0 if not
+
+
+def average_of(models: Iterable[tuple[str, RankingModel]]) -> RankingModel:
+    """Average models, which are taken one by one, so that two are in memory.
+
+    Args:
+        models: each with its name in errors; adapters are merged.
+
+    Returns:
+        The first of them, with other weights.
+
+    Raises:
+        InputError: two of them differ in more than their weights, or do not come from one start.
+    """
+    mean: RankingModel | None = None
+    for count, (name, model) in enumerate(models, 1):
+        model = model.merged()
+        if mean is None:
+            first, mean = name, model
+            continue
+        refuse_another_kind(first, mean, name, model)
+        own, theirs = dict(mean.module.named_parameters()), dict(model.module.named_parameters())
+        if {key: weight.shape for key, weight in own.items()} != {key: weight.shape for key, weight in theirs.items()}:
+            raise InputError(f"{first} and {name} have weights of other sizes; give runs from the same backbone.")
+        if (cosine := cosine_of(own, theirs)) < COMMON:
+            raise InputError(
+                f"{first} and {name} do not come from one start (the cosine of their weights is {cosine:.2f}), so the "
+                f"mean of both would know nothing; give runs from the same backbone or --init-model."
+            )
+        for key, weight in own.items():  # a running mean; parameters that two encoders share come once
+            weight.copy_(weight.float().lerp(theirs[key].float(), 1 / count))
+    assert mean is not None
+    return mean
+
+
+def refuse_another_kind(first: str, one: RankingModel, second: str, other: RankingModel) -> None:
+    """Refuse models that read or score texts in two ways."""
+    if one.architecture != other.architecture:
+        raise InputError(f"{first} is a {one.label}, and {second} a {other.label}; give models of one architecture.")
+    own, theirs = deciding(one), deciding(other)
+    if different := [name for name in own if own[name] != theirs[name]]:
+        name = different[0]
+        raise InputError(
+            f"{first} has --{name.replace('_', '-')} {own[name]}, and {second} {theirs[name]}; give runs that differ "
+            f"in their seeds or their training only."
+        )
+    if one.tokenizer.compiled.to_str() != other.tokenizer.compiled.to_str():
+        raise InputError(f"{first} and {second} have other vocabularies; give runs from the same backbone.")
+
+
+def deciding(model: RankingModel) -> dict[str, Any]:
+    """Return the options that decide how a model's weights are used, by name."""
+    ranking, role = model.settings.ranking, Role.WEIGHTS | Role.VECTORS | Role.SCORES
+    own = {
+        field.name: getattr(ranking, field.name) for field in fields_of(type(ranking)) if field.metadata["role"] & role
+    }
+    return own | {"plain_texts": model.settings.plain_texts}
+
+
+def cosine_of(own: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> float:
+    """Return the cosine of all matrices of two models; vectors are left out: layer norms are near 1 in every model."""
+    dot = norm = other = 0.0
+    for name, weight in own.items():
+        if weight.ndim > 1:
+            a, b = weight.float().flatten(), theirs[name].float().flatten()
+            dot, norm, other = dot + float(a @ b), norm + float(a @ a), other + float(b @ b)
+    return dot / max(math.sqrt(norm * other), 1e-30)
