@@ -35,7 +35,7 @@ def average_of(models: Iterable[tuple[str, RankingModel]]) -> RankingModel:
         own, theirs = dict(mean.module.named_parameters()), dict(model.module.named_parameters())
         if {key: weight.shape for key, weight in own.items()} != {key: weight.shape for key, weight in theirs.items()}:
             raise InputError(f"{first} and {name} have weights of other sizes; give runs from the same backbone.")
-        if (cosine := cosine_of(own, theirs)) < COMMON:
+        if not (cosine := cosine_of(own, theirs)) >= COMMON:  # nor if it is not a number
             raise InputError(
                 f"{first} and {name} do not come from one start (the cosine of their weights is {cosine:.2f}), so the "
                 f"mean of both would know nothing; give runs from the same backbone or --init-model."
