@@ -265,8 +265,11 @@ class Ranker:
 
         It is as fast as one of them and usually ranks better than each (docs/results.md).
 
-        >>> runs = [Ranker.train(pairs, f"runs/{seed}", init_model="runs/pairs", seed=seed) for seed in (1, 2, 3)]
-        >>> Ranker.average(["runs/1", "runs/2", "runs/3"]).save("runs/mean")
+        >>> pairs = [{"context": "hi", "label": "hello"}, {"context": "any pets ?", "label": "i have two dogs"}]
+        >>> for seed in (1, 2):
+        ...     _ = Ranker.train(pairs, f"runs/{seed}", init_model="runs/poly", seed=seed, num_epochs=1, progress=False)
+        >>> Ranker.average(["runs/1", "runs/2"])
+        Ranker(poly-encoder, scratch:tiny, ... weights, fp32, cpu)
 
         Args:
             model_files: two or more, each as `load` takes it; their architecture, backbone and vocabulary are the same.
