@@ -5,6 +5,7 @@
 Each model is trained if WORK lacks it, so a run can be stopped and continued. The uni-encoder compares the tokens of
 the bi-encoder of the same seed, without training of its own (docs/results.md). A pipeline is that bi-encoder, whose ten
 best options the uni-encoder orders; "cross" is the same with a cross-encoder, which is trained from the bi-encoder.
+"bi-mean" and "poly-mean" average the weights of all seeds, which saw the same examples unless there is --few-shot.
 """
 
 import json
@@ -40,7 +41,8 @@ JOINT = "--text-truncate 64 --label-truncate 32 --dropout 0 --precision bf16 -ve
 UNI = f"{JOINT} -bs 2 --cross-negatives 1 -lr 1e-12 --max-train-steps 1"  # as it begins
 CROSS = f"{JOINT} -bs 16 --cross-negatives 9 -lr 5e-5 --lr-scheduler linear --warmup-updates 6 --max-train-steps 60"
 OF_MODEL = {"bi": "", "poly": "--poly-n-codes 16 --codes-learningrate 0.01"}
-MODELS = ("bi", "poly", "uni", "cross", "pipeline")
+MEAN = "-mean"  # the end of the names of means
+MODELS = ("bi", "poly", "uni", "cross", "pipeline", "bi-mean", "poly-mean")
 TOP = 10  # options that the pipeline's second model orders
 TIMED = 100  # contexts
 
@@ -57,6 +59,8 @@ def main() -> None:
     parser.add_argument("--models", nargs="+", default=["bi", "poly", "pipeline"], choices=MODELS)
     parser.add_argument("--seeds", type=positive_ints, default=(1, 2, 3, 4, 5))
     opt = vars(parser.parse_args())
+    if opt["few_shot"] and any(model.endswith(MEAN) for model in opt["models"]):
+        parser.error("the seeds of --few-shot draw other examples, and a mean would have learnt all of them")
     patches.apply()
     os.makedirs(opt["work"], exist_ok=True)
     rows = [
@@ -75,7 +79,7 @@ def main() -> None:
         ]
     ]
     for model in opt["models"]:
-        found = [result(opt, model, seed) for seed in opt["seeds"]]
+        found = [result(opt, model, seed) for seed in opt["seeds"][: 1 if model.endswith(MEAN) else None]]
         names = ("accuracy", "log_loss", "before", "ece", "auroc", "none_recall", "precision", "coverage", "ms")
         rows.append([model, str(len(found)), *(mean_of([one[name] for one in found]) for name in names)])
         print("\n".join(in_columns(rows)), flush=True)
@@ -107,7 +111,9 @@ def result(opt: dict[str, Any], model: str, seed: int) -> dict[str, Any]:
 def trained(opt: dict[str, Any], model: str, seed: int, size: str) -> str:
     """Return the file of a model of its own; it is trained if it is missing."""
     file = os.path.join(opt["work"], f"{opt['task']}_{size}_{model}_{seed}.model")
-    if not os.path.exists(file):
+    if model.endswith(MEAN) and not os.path.exists(file):
+        Ranker.average([trained(opt, model.removesuffix(MEAN), one, size) for one in opt["seeds"]]).save(file)
+    elif not os.path.exists(file):
         own = ["-m", model, "-t", TASKS[opt["task"]], "-dp", opt["datapath"], "--seed", str(seed)]
         if model in ("uni", "cross"):
             own += ["--init-model", trained(opt, "bi", seed, size), *(UNI if model == "uni" else CROSS).split()]
