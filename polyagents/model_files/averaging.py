@@ -2,11 +2,13 @@
 
 import math
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import torch
 
 from polyagents.errors import InputError
+from polyagents.model_files.model_card import AVERAGED
 from polyagents.options import Role, fields_of
 from polyagents.ranking.ranking_model import RankingModel
 
@@ -43,6 +45,7 @@ def average_of(models: Iterable[tuple[str, RankingModel]]) -> RankingModel:
         for key, weight in own.items():  # a running mean; parameters that two encoders share come once
             weight.copy_(weight.float().lerp(theirs[key].float(), 1 / count))
     assert mean is not None
+    mean.settings = replace(mean.settings, saved={**mean.saved, AVERAGED: count})
     return mean
 
 

@@ -12,6 +12,7 @@ from polyagents.ranking.ranking_model import RankingModel
 from polyagents.timings import machine
 
 NORMAL_95 = 1.959964  # standard deviations to either side that hold 95 % of a normal distribution
+AVERAGED = "averaged"  # among the options of a mean of models (averaging.py): of how many
 HUB_NAME = re.compile(r"[A-Za-z0-9][\w.-]*/[A-Za-z0-9][\w.-]*")
 
 USE = {
@@ -135,8 +136,11 @@ def flags(training: Mapping[str, Any]) -> str:
     """Write the flags of the training."""
     if not training:
         return "Its files do not say."
-    rows = {f"`--{name.replace('_', '-')}`": f"`{json.dumps(value)}`" for name, value in training.items()}
-    return card_table(("flag", "value"), rows)
+    given = {name: value for name, value in training.items() if name != AVERAGED}
+    rows = {f"`--{name.replace('_', '-')}`": f"`{json.dumps(value)}`" for name, value in given.items()}
+    count = training.get(AVERAGED)
+    mean = f"The weights are the mean of {count} models; the flags are those of the first.\n\n" if count else ""
+    return mean + card_table(("flag", "value"), rows)
 
 
 def machines(trained_on: str | None) -> str:

@@ -17,7 +17,7 @@ from polyagents.errors import InputError, first_line
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_folder
 from polyagents.files.json_files import fields_of_json, fits, read_json
-from polyagents.model_files.model_card import model_card
+from polyagents.model_files.model_card import AVERAGED, model_card
 from polyagents.models.architecture import MISSING, is_known, options_of
 from polyagents.models.backbone import config_values
 from polyagents.parlai_files.parlai_options import Plain
@@ -34,6 +34,7 @@ TRAINING_FLAGS = (
     *("optimizer", "learningrate", "lr_scheduler", "lr_scheduler_patience", "lr_scheduler_decay", "warmup_updates"),
     *("weight_decay", "gradient_clip", "validation_metric", "validation_patience", "candidates", "eval_candidates"),
     *("cross_negatives", "every_utterance", "history_size", "person_tokens", "delimiter", "split_lines"),
+    AVERAGED,
 )
 NAME_FILES = ("backbone", "vocabulary")  # options that may be paths
 SHOWN = ("exs", "hits@", "mrr", "loss")  # prefixes of the metrics on the card

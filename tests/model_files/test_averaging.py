@@ -59,7 +59,9 @@ def test_each_weight_is_the_mean_and_each_option_the_firsts(kind, start, tmp_pat
         expected = sum(weights[name].double() for weights in stored) / 3
         torch.testing.assert_close(weight.double(), expected, atol=1e-6, rtol=1e-6)
     one, mean = (json.loads((tmp_path / f"{name}.opt").read_text()) for name in ("run1", "mean"))
-    assert {**one, "dict_file": None} == {**mean, "dict_file": None}
+    assert {**one, "dict_file": None, "averaged": 3} == {**mean, "dict_file": None}
+    Ranker.load(tmp_path / "mean").save_pretrained(tmp_path / "folder")
+    assert "The weights are the mean of 3 models; the flags" in (tmp_path / "folder" / "README.md").read_text()
 
 
 def test_adapters_are_merged_before(start, tmp_path):
