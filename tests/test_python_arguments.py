@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from polyagents import InputError, Pipeline, Ranker
+from polyagents.training_loop.callbacks import Callback
 
 PAIRS = [{"context": f"question {number}", "label": f"answer {number}"} for number in range(4)]
 TINY = {"backbone": "scratch:tiny", "max_train_steps": 1, "progress": False}
@@ -62,6 +63,28 @@ def test_a_value_of_another_type_is_one_sentence(call, said, ranker):
     with pytest.raises(InputError, match=said) as error:
         call(ranker)
     assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize("name", ["", "new/", "there"])
+def test_a_name_that_no_file_can_have_is_refused_before_anything_is_written_or_learnt(
+    name, ranker, tmp_path, monkeypatch
+):
+    (tmp_path / "there").mkdir()
+    monkeypatch.chdir(tmp_path)
+    listener = Callback()
+    listener.on_step_end = lambda trainer: pytest.fail("it was trained before")
+    for call in (lambda: ranker.save(name), lambda: Ranker.train(PAIRS, name, callbacks=[listener], **TINY)):
+        with pytest.raises(InputError, match=r"is not a file that can be replaced"):
+            call()
+    assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["there"]
+
+
+@pytest.mark.parametrize("convert", [pd.Series, lambda rows: pd.Series(rows, index=list("dcba")), np.array, tuple])
+def test_examples_in_any_container_and_texts_to_rank(convert, trained):
+    pairs = [{"context": "hi", "label": one} for one in ("hello", "i ski", "i have two dogs", "bye")]
+    more = {"init_model": trained("bi"), "max_train_steps": 1, "progress": False}
+    answers = convert([pair["label"] for pair in pairs])
+    Ranker.train(convert(pairs), valid=convert(pairs), eval_candidates=answers, **more)
 
 
 @pytest.mark.parametrize("value", [np.int64(32), np.int8(32), np.array(32)])

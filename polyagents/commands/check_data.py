@@ -3,6 +3,7 @@
 import argparse
 import math
 import os
+import shlex
 import textwrap
 from collections.abc import Mapping
 from typing import Any
@@ -78,8 +79,5 @@ def run(opt: Mapping[str, Any]) -> None:
         f"\nBy default, train_model makes batches of {batch} and {epochs:.0f} passes: "
         f"{int(math.ceil(examples / batch) * epochs):,} updates."
     )
-    backbone = "" if opt["backbone"] is None else f" --backbone {opt['backbone']}"
-    print(
-        f"Train: polyagents train_model -m poly -t polyagents.tasks.table --table-path {path} -mf runs/mine"
-        f"{backbone or ' --backbone zoo:minilm'}"
-    )
+    command = ["polyagents", "train_model", "-m", "poly", "-t", "polyagents.tasks.table", "--table-path", path]
+    print(f"Train: {shlex.join([*command, '-mf', 'runs/mine', '--backbone', opt['backbone'] or 'zoo:minilm'])}")

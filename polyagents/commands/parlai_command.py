@@ -68,6 +68,8 @@ def check_model_file(arguments: Sequence[str]) -> None:
             f"{file} is a folder, which rank, serve and build_index take. ParlAI's commands and evaluate need a model "
             f"file: make it with polyagents convert_weights -mf {file} --to model-file --out M."
         )
+    if file and not os.path.basename(file) and not os.path.isdir(file):
+        raise InputError(f"{file} is not the name of a file; remove the {os.sep} at its end.")
     if file and not names_a_model(arguments) and not file.startswith("zoo:") and not os.path.exists(f"{file}.opt"):
         raise InputError(
             f"There is no trained model at {file} ({file}.opt is missing). Give the --model-file of train_model, "

@@ -51,6 +51,18 @@ def is_running(process: int) -> bool:
     return True
 
 
+def refuse_no_file(path: str) -> None:
+    """Refuse a name that no file can have or replace, before there is anything to write.
+
+    Raises:
+        InputError: it is empty, or names a folder, a device or a pipe.
+    """
+    # Renaming over /dev/null would remove it for every process.
+    if not os.path.basename(path) or (os.path.exists(path) and not os.path.isfile(path)):
+        shown = path or "An empty name"
+        raise InputError(f"{shown} is not a file that can be replaced (a folder, device or pipe); give another name.")
+
+
 @contextlib.contextmanager
 def atomic_write(path: str):  # type: ignore[no-untyped-def]
     """Give a temporary name to write to, which replaces `path` once all of it is on the disk.
@@ -58,8 +70,7 @@ def atomic_write(path: str):  # type: ignore[no-untyped-def]
     Raises:
         InputError: the disk is full, the folder may not be written, or `path` is not a file.
     """
-    if os.path.exists(path) and not os.path.isfile(path):  # renaming over /dev/null would remove it for every process
-        raise InputError(f"{path} is not a file that can be replaced (a folder, device or pipe); give another name.")
+    refuse_no_file(path)
     temporary = temporary_name(path)
     try:
         clear_leftovers(path)

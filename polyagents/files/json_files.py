@@ -5,6 +5,7 @@ import json
 import math
 import os
 import types
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
@@ -24,11 +25,20 @@ def json_number(value: float) -> float | None:
 
 
 def parse_json(text: str | bytes) -> Any:
-    """Parse a JSON text; a ValueError says if it is not JSON, or nested more deeply than Python can follow."""
+    """Parse a JSON text; a ValueError says if it is not JSON, has a key twice, or is nested too deeply for Python."""
     try:
-        return json.loads(text)
+        return json.loads(text, object_pairs_hook=with_different_keys)
     except RecursionError as error:
         raise ValueError(TOO_DEEP) from error
+
+
+def with_different_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return an object's pairs as a dict; a ValueError names a key that would replace an earlier one."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        (twice, _), *_ = Counter(key for key, _ in pairs).most_common(1)
+        raise ValueError(f"it has {twice!r:.60} twice")
+    return found
 
 
 def check_whole(found: Any) -> None:

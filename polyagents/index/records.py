@@ -75,9 +75,13 @@ def read_ids(path: str) -> list[str]:
             return texts.part(0, len(texts))
     with open_candidates(path) as file:
         if not path.lower().endswith(PARQUET):
-            return [id_of(row, where) for where, row in json_rows(path, file)]
-        groups = RowGroups(path, ["id"])
-        return [id_of(row, where) for group in range(len(groups)) for where, row in groups.rows(group)]
+            ids = [id_of(row, where) for where, row in json_rows(path, file)]
+        else:
+            groups = RowGroups(path, ["id"])
+            ids = [id_of(row, where) for group in range(len(groups)) for where, row in groups.rows(group)]
+    if not ids:
+        raise InputError(f"{path} has no ids; give one object per line, such as {EXAMPLE}.")
+    return list(dict.fromkeys(ids))
 
 
 class Records:
@@ -291,7 +295,8 @@ def json_rows(path: str, file: BinaryIO, offsets: "array[int] | None" = None) ->
         try:
             row = parse_json(raw)
         except ValueError as error:
-            raise InputError(f"{where} is not JSON; give one object per line, such as {EXAMPLE}.") from error
+            reason = "" if isinstance(error, json.JSONDecodeError) else f" ({error})"
+            raise InputError(f"{where} is not JSON{reason}; give one object per line, such as {EXAMPLE}.") from error
         if offsets is not None:
             offsets.append(file.tell() - len(raw))
         yield where, row

@@ -9,6 +9,8 @@ import torch
 
 from polyagents.errors import InputError
 from polyagents.model_files.model_card import AVERAGED
+from polyagents.models.model_options import is_similarity
+from polyagents.models.poly import CODES
 from polyagents.options import Role, fields_of
 from polyagents.ranking.ranking_model import RankingModel
 
@@ -37,11 +39,14 @@ def average_of(models: Iterable[tuple[str, RankingModel]]) -> RankingModel:
         own, theirs = dict(mean.module.named_parameters()), dict(model.module.named_parameters())
         if {key: weight.shape for key, weight in own.items()} != {key: weight.shape for key, weight in theirs.items()}:
             raise InputError(f"{first} and {name} have weights of other sizes; give runs from the same backbone.")
-        if not (cosine := cosine_of(own, theirs)) >= COMMON:  # nor if it is not a number
-            raise InputError(
-                f"{first} and {name} do not come from one start (the cosine of their weights is {cosine:.2f}), so the "
-                f"mean of both would know nothing; give runs from the same backbone or --init-model."
-            )
+        for part in parts_with_a_start(mean, own):
+            cosine = cosine_of(part, theirs)
+            if not cosine >= COMMON:  # nor if it is not a number
+                raise InputError(
+                    f"{first} and {name} do not come from one start (the cosine of their weights {min(part)} is "
+                    f"{cosine:.2f}), so the mean of both would know nothing; give runs from the same backbone or, if "
+                    f"they have a head of their own, the same --init-model."
+                )
         for key, weight in own.items():  # a running mean; parameters that two encoders share come once
             weight.copy_(weight.float().lerp(theirs[key].float(), 1 / count))
     assert mean is not None
@@ -73,11 +78,25 @@ def deciding(model: RankingModel) -> dict[str, Any]:
     return own | {"plain_texts": model.settings.plain_texts}
 
 
+def parts_with_a_start(model: RankingModel, weights: Mapping[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
+    """Split weights into an architecture's parts, without those that need not come from one start.
+
+    A head beside a similarity starts at 0. Codes are drawn by each seed, and their mean attends more evenly; it ranks
+    better than each run all the same (docs/results.md).
+    """
+    head = getattr(model.settings.ranking, "joint_head", None)
+    skipped = {CODES} if head is None or not is_similarity(head) else {CODES, "linear"}
+    parts: dict[str, dict[str, torch.Tensor]] = {}
+    for name, weight in weights.items():
+        if (part := name.split(".")[0]) not in skipped and weight.ndim > 1:  # layer norms are near 1 in every model
+            parts.setdefault(part, {})[name] = weight
+    return list(parts.values())
+
+
 def cosine_of(own: Mapping[str, torch.Tensor], theirs: Mapping[str, torch.Tensor]) -> float:
-    """Return the cosine of all matrices of two models; vectors are left out: layer norms are near 1 in every model."""
+    """Return the cosine of some weights and of another model's, all of them together."""
     dot = norm = other = 0.0
     for name, weight in own.items():
-        if weight.ndim > 1:
-            a, b = weight.float().flatten(), theirs[name].float().flatten()
-            dot, norm, other = dot + float(a @ b), norm + float(a @ a), other + float(b @ b)
+        a, b = weight.float().flatten(), theirs[name].float().flatten()
+        dot, norm, other = dot + float(a @ b), norm + float(a @ a), other + float(b @ b)
     return dot / max(math.sqrt(norm * other), 1e-30)

@@ -9,7 +9,7 @@ import torch
 import transformers
 
 from polyagents.files import model_file
-from polyagents.files.atomic import atomic_folder, write_text
+from polyagents.files.atomic import atomic_folder, refuse_no_file, write_text
 from polyagents.models.adapters import trained_weights
 from polyagents.models.backbone import config_values
 from polyagents.ranking.ranking_model import RankingModel
@@ -26,6 +26,7 @@ def save_model(model: RankingModel, file: str, state: Mapping[str, Any] | None =
     Raises:
         InputError: the disk is full, or the files may not be written.
     """
+    refuse_no_file(file)  # before M.dict and M.opt are written
     options = {**model.saved, "model": f"polyagents:{model.architecture}", "dict_file": f"{file}.dict"}
     made_for = {name: options.get(name) for name in ("backbone", "vocabulary", "task")}
     DictionaryFile(model.tokenizer, config_values(model.context_encoder.backbone), made_for).write(f"{file}.dict")

@@ -26,13 +26,13 @@ class TextExample(NamedTuple):
 
 
 def check_examples(given: Any, name: str) -> Iterable[Any]:
-    """Return examples as they are; an InputError says if they cannot be read one by one."""
+    """Return examples that are read one by one, or by their place; an InputError says if they cannot be."""
     if not has_items(given):
         raise InputError(
             f"{name} is {type(given).__name__}; give a list of dicts with context and label, such as the to_dict"
             f"('records') of a pandas.DataFrame, or a datasets.Dataset (its load_dataset reads files)."
         )
-    return given
+    return given.tolist() if hasattr(given, "iloc") else given  # a Series of pandas is read by its labels
 
 
 def read_example(given: Any, name: str, needs_label: bool = True) -> TextExample:

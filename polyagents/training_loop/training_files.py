@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from polyagents.errors import InputError
-from polyagents.files.atomic import clear_leftovers
+from polyagents.files.atomic import clear_leftovers, refuse_no_file
 from polyagents.files.hashing import utf8
 from polyagents.files.locks import lock_model
 from polyagents.files.own_folder import make_folder_of
@@ -56,18 +56,17 @@ class TrainingFiles:
         self.file = file
         self.resumed: str | None = None
         self._best: dict[str, Tensor] | None = None
+        self._replaces = not resume  # a checkpoint of another run
         if file is None:
             return
+        refuse_no_file(file)
         make_folder_of(file)
         self._lock = lock_model(file)
         clear_leftovers(file)
         checkpoint = f"{file}{CHECKPOINT}"
-        if not resume:
-            with contextlib.suppress(FileNotFoundError):
-                os.remove(checkpoint)  # of another run, which must not be resumed
-        elif os.path.exists(checkpoint):
+        if resume and os.path.exists(checkpoint):
             self.resumed = checkpoint
-        elif os.path.exists(file):
+        elif resume and os.path.exists(file):
             raise InputError(
                 f"{file} exists already, and there is no {checkpoint} to resume from; give another model_file, "
                 f"init_model to start from it, or load_from_checkpoint=False to replace it."
@@ -93,11 +92,16 @@ class TrainingFiles:
         if self.file is None:
             self._best = {name: weight.detach().clone() for name, weight in model.module.state_dict().items()}
         else:
+            if self._replaces:  # only now: this run has begun, and its model must not go with another's checkpoint
+                with contextlib.suppress(FileNotFoundError):
+                    os.remove(f"{self.file}{CHECKPOINT}")
+            self._replaces = False
             save_model(model, self.file)
 
     def keep_last(self, model: RankingModel, state: dict[str, Any]) -> None:
         """Write the checkpoint."""
         if self.file is not None:
+            self._replaces = False
             save_model(model, f"{self.file}{CHECKPOINT}", state)
 
     def load_best(self, model: RankingModel) -> None:

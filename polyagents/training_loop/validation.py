@@ -76,9 +76,9 @@ def validation_of(examples: Sequence[TextExample], data: TrainingData, given: st
         return own if answers is None else Validation(examples, True, answers, "all labels of train and valid")
     if not examples:
         raise InputError("eval_candidates is what validation examples rank, and there are none; give valid, too.")
-    if given == "batch":
+    if isinstance(given, str) and given == "batch":  # an array compares its items
         return Validation(examples, own=False)
-    if given == "inline":
+    if isinstance(given, str) and given == "inline":
         if all(one.candidates is None for one in examples):
             raise InputError(
                 "eval_candidates='inline' ranks each example's own candidates, and no validation example has any; give "

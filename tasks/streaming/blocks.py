@@ -5,6 +5,7 @@ Opening them counts rows. Arrow and parquet files know their own counts; JSON li
 
 import functools
 import itertools
+import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, overload
@@ -268,13 +269,14 @@ def row_of(line: bytes, path: str) -> Row:
     Raises:
         InputError: it is not a JSON object.
     """
+    reason = ""
     try:
         row = parse_json(line)
         if isinstance(row, dict):
             return row
-    except ValueError:
-        pass
-    raise InputError(f"{path} has a line that is not a JSON object: {line[:60].decode('utf-8', 'replace')!r}.")
+    except ValueError as error:
+        reason = "" if isinstance(error, json.JSONDecodeError) else f" ({error})"
+    raise InputError(f"{path} has a line that is not a JSON object{reason}: {line[:60].decode('utf-8', 'replace')!r}.")
 
 
 def of_csv(path: str) -> tuple[list[Block], list[str]]:

@@ -218,8 +218,16 @@ def test_candidates_with_ids_are_built_filtered_updated_and_removed(build, rank,
     own("index", "add", "-mf", trained("poly"), "--candidates-file", more, *index)
     own("index", "remove", "--candidates-file", gone, *index)
     assert "1 of 3 were not in the index" in capsys.readouterr().err
+    gone = tmp_path / "gone.jsonl"
+    gone.write_text('{"id": "r10"}\n{"id": "r10"}\n')
+    own("index", "remove", "--candidates-file", gone, *index)
+    assert "were not in" not in capsys.readouterr().err
+    for content, message in (("", "has no ids"), ('{"id": "r1", "id": "r2"}', "it has 'id' twice")):
+        gone.write_text(content)
+        with pytest.raises(InputError, match=message):
+            own("index", "remove", "--candidates-file", gone, *index)
     left = {one["id"]: one["text"] for one in rank("--top-k", 20)["candidates"]}
-    assert left == {f"r{n}": REPLIES[n] for n in range(12) if n not in (8, 9)} | {"r3": "i like tea"}
+    assert left == {f"r{n}": REPLIES[n] for n in range(12) if n not in (8, 9, 10)} | {"r3": "i like tea"}
     assert [one["id"] for one in rank("--filter", '{"colour": "pink"}')["candidates"]] == ["r3"]
     with pytest.raises(InputError, match="--fields is for building"):
         own("build_index", "-mf", trained("poly"), "--candidates-file", more, *index, "--append", "--fields", "n:int")

@@ -1,6 +1,7 @@
 """`polyagents check_data`: each thing that spoils a training is seen, and a clean table is called clean."""
 
 import json
+import shlex
 
 import pytest
 
@@ -90,6 +91,13 @@ def test_lengths_in_tokens(said, tmp_path, monkeypatch):
     longer = [row | {"context": f"{row['context']} of the many that there are"} for row in rows(600)]
     out = said(longer, longer[:20], "--backbone", backbone, "--text-truncate", "3")
     assert "Lengths are in tokens:" in out and "100% of the contexts are longer than 3 tokens" in out
+
+
+def test_the_command_can_be_pasted(tmp_path, capsys):
+    (tmp_path / "my data.jsonl").write_text("\n".join(map(json.dumps, rows(600))))
+    run_own("check_data", [str(tmp_path / "my data.jsonl")])
+    command = shlex.split(capsys.readouterr().out.splitlines()[-1])
+    assert command[command.index("--table-path") + 1] == str(tmp_path / "my data.jsonl")
 
 
 def test_a_single_file_is_divided(tmp_path, capsys):

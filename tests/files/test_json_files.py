@@ -83,6 +83,13 @@ def test_what_is_nested_too_deeply_is_no_json():
             parse_json(text)
 
 
+@pytest.mark.parametrize("text", ['{"a": 1, "b": 2, "a": 3}', '[{"b": {"a": 1, "a": 1}}]'])
+def test_a_key_that_would_replace_another_is_refused(text):
+    with pytest.raises(ValueError, match="it has 'a' twice"):
+        parse_json(text)
+    assert parse_json('{"a": {"a": [{"a": 1}, {"a": 2}]}}') == {"a": {"a": [{"a": 1}, {"a": 2}]}}
+
+
 @pytest.mark.parametrize("content", [b"", b"{", b"\xff\xfe", b"\x00", b"1" * 5_000, b"\xef\xbb\xbf{}"])
 def test_what_is_no_json(content, tmp_path):
     (tmp_path / "file.json").write_bytes(content)

@@ -116,6 +116,18 @@ def test_models_that_differ_in_more_than_their_weights_are_refused(said, options
     assert "\n" not in str(refused.value) and str(tmp_path / "two") in str(refused.value)
 
 
+@pytest.mark.parametrize("head", ["linear", "tanh", "dot"])
+def test_heads_that_each_run_draws_have_no_mean_and_those_that_start_at_0_do(head, backbone, tmp_path):
+    files = [tmp_path / "one", tmp_path / "two"]
+    for seed, file in enumerate(files):
+        train(file, backbone, model="cross", joint_head=head, seed=seed)
+    if head == "dot":
+        Ranker.average(files)
+        return
+    with pytest.raises(InputError, match=r"do not come from one start.*(linear|dense).*the same --init-model"):
+        Ranker.average(files)
+
+
 @pytest.mark.parametrize(
     ("files", "said"),
     [

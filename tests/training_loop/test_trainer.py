@@ -523,6 +523,12 @@ def test_a_model_file_that_is_there_is_not_written_over(trained, tmp_path):
         Ranker.train(PAIRS, file, max_train_steps=1, **SMALL)
     assert largest_difference(file, trained("poly")) == 0
     Ranker.train(PAIRS, file, max_train_steps=1, load_from_checkpoint=False, **SMALL)
+    for wrong in ({"init_model": "not/there"}, {"examples": [*PAIRS[:3], {"context": "", "label": "x"}]}):
+        given = {"examples": PAIRS, "max_train_steps": 4} | SMALL | wrong
+        with pytest.raises(InputError):
+            Ranker.train(given.pop("examples"), file, load_from_checkpoint=False, **given)
+        assert weights(f"{file}.checkpoint")["number_training_updates"] == 1  # of the run before
+    Ranker.train(PAIRS, file, max_train_steps=1, load_from_checkpoint=False, **SMALL)
     assert weights(f"{file}.checkpoint")["number_training_updates"] == 1
 
 
