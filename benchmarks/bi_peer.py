@@ -20,6 +20,7 @@ from polyagents.parlai_patches import patches
 
 def batches(count: int, size: int) -> Iterator[list[int]]:
     """Yield batches of indices without end, all of them in each pass."""
+    size = min(size, count)
     while True:
         order = random.sample(range(count), count)
         yield from (order[start : start + size] for start in range(0, count - size + 1, size))
