@@ -5,7 +5,7 @@
 Each model is trained if WORK lacks it, so a run can be stopped and continued. The uni-encoder compares the tokens of
 the bi-encoder of the same seed, without training of its own (docs/results.md). A pipeline is that bi-encoder, whose ten
 best options the uni-encoder orders; "cross" is the same with a cross-encoder, which is trained from the bi-encoder.
-"bi-mean" and "poly-mean" average the weights of all seeds, which saw the same examples unless there is --few-shot.
+"bi-mean" and "poly-mean" average the weights of all seeds.
 """
 
 import json

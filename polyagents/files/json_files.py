@@ -1,6 +1,7 @@
 """JSON that others may have written: read completely and with the expected types, or refused."""
 
 import dataclasses
+import functools
 import json
 import math
 import os
@@ -30,6 +31,11 @@ def parse_json(text: str | bytes) -> Any:
         return json.loads(text, object_pairs_hook=with_different_keys)
     except RecursionError as error:
         raise ValueError(TOO_DEEP) from error
+
+
+def reason_of(error: ValueError) -> str:
+    """Return, in brackets, what is wrong with a text that is JSON; nothing if it is none."""
+    return "" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else f" ({error})"
 
 
 def with_different_keys(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
@@ -88,12 +94,18 @@ def fields_of_json(found: Any, kind: type[Fields]) -> Fields:
         raise ValueError("a field is missing") from error
 
 
+@functools.cache
+def parts_of(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+    """Return the origin and the arguments of a type, which typing takes long to find."""
+    return get_origin(hint), get_args(hint)
+
+
 def fits(value: Any, hint: Any) -> bool:
     """Tell whether a JSON value is of a type that `get_type_hints` returned, down to its last item.
 
     Plain types, None, unions, lists, tuples and dicts are known; any other hint matches nothing.
     """
-    origin, inner = get_origin(hint), get_args(hint)
+    origin, inner = parts_of(hint)
     if hint is Any:
         return True
     if origin in (Union, types.UnionType):

@@ -16,7 +16,7 @@ import numpy as np
 from polyagents.console import say
 from polyagents.errors import InputError, first_line
 from polyagents.files.hashing import is_whole, stream_digest, text_key, utf8
-from polyagents.files.json_files import parse_json
+from polyagents.files.json_files import parse_json, reason_of
 from polyagents.files.lines import lines_of
 from polyagents.index.columns import Record
 from polyagents.index.filters import KINDS, Fields, is_short_text, limits, value_of
@@ -74,14 +74,13 @@ def read_ids(path: str) -> list[str]:
         with texts.file:
             return texts.part(0, len(texts))
     with open_candidates(path) as file:
-        if not path.lower().endswith(PARQUET):
-            ids = [id_of(row, where) for where, row in json_rows(path, file)]
-        else:
-            groups = RowGroups(path, ["id"])
-            ids = [id_of(row, where) for group in range(len(groups)) for where, row in groups.rows(group)]
+        rows = json_rows(path, file)
+        if path.lower().endswith(PARQUET):
+            rows = RowGroups(path, ["id"]).all_rows()
+        ids = list(dict.fromkeys(id_of(row, where) for where, row in rows))
     if not ids:
         raise InputError(f"{path} has no ids; give one object per line, such as {EXAMPLE}.")
-    return list(dict.fromkeys(ids))
+    return ids
 
 
 class Records:
@@ -200,8 +199,7 @@ class ParquetRecords(FileRecords):
 
     def _read_through(self) -> None:
         self.digest = stream_digest(self.file)
-        groups = RowGroups(self.path, [*ALWAYS, *self.declared])
-        rows = (found for group in range(len(groups)) for found in groups.rows(group))
+        rows = RowGroups(self.path, [*ALWAYS, *self.declared]).all_rows()
         self._check_all(rows, self.declared, self.is_update)
 
     def _rows(self, numbers: np.ndarray) -> list[Any]:
@@ -264,6 +262,10 @@ class RowGroups:
             )
         return self._read(lambda: self.file.read_row_group(group, columns=self.columns))
 
+    def all_rows(self) -> Iterator[tuple[str, Any]]:
+        """Yield the rows of all groups, as `rows` does those of one."""
+        return (found for group in range(len(self)) for found in self.rows(group))
+
     def rows(self, group: int) -> Iterator[tuple[str, Any]]:
         """Yield the rows of a group, each with its name in a sentence."""
         table, first = self.table(group), int(self.starts[group])
@@ -295,8 +297,9 @@ def json_rows(path: str, file: BinaryIO, offsets: "array[int] | None" = None) ->
         try:
             row = parse_json(raw)
         except ValueError as error:
-            reason = "" if isinstance(error, json.JSONDecodeError) else f" ({error})"
-            raise InputError(f"{where} is not JSON{reason}; give one object per line, such as {EXAMPLE}.") from error
+            raise InputError(
+                f"{where} is not JSON{reason_of(error)}; give one object per line, such as {EXAMPLE}."
+            ) from error
         if offsets is not None:
             offsets.append(file.tell() - len(raw))
         yield where, row

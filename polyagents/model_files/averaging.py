@@ -2,23 +2,23 @@
 
 import math
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
-from typing import Any
+from dataclasses import asdict, replace
 
 import torch
 
 from polyagents.errors import InputError
 from polyagents.model_files.model_card import AVERAGED
+from polyagents.models.architecture import options_with
 from polyagents.models.model_options import is_similarity
 from polyagents.models.poly import CODES
-from polyagents.options import Role, fields_of
+from polyagents.options import Role
 from polyagents.ranking.ranking_model import RankingModel
 
 COMMON = 0.5  # the least cosine of weights that come from one start: near 1 if they do, near 0 if not
 
 
 def average_of(models: Iterable[tuple[str, RankingModel]]) -> RankingModel:
-    """Average models, which are taken one by one, so that two are in memory.
+    """Average models, which are taken one by one, so that never all are in memory.
 
     Args:
         models: each with its name in errors; adapters are merged.
@@ -29,14 +29,12 @@ def average_of(models: Iterable[tuple[str, RankingModel]]) -> RankingModel:
     Raises:
         InputError: two of them differ in more than their weights, or do not come from one start.
     """
-    mean: RankingModel | None = None
-    for count, (name, model) in enumerate(models, 1):
-        model = model.merged()
-        if mean is None:
-            first, mean = name, model
-            continue
+    runs = ((name, model.merged()) for name, model in models)
+    first, mean = next(runs)
+    own, count = dict(mean.module.named_parameters()), 1
+    for count, (name, model) in enumerate(runs, 2):
         refuse_another_kind(first, mean, name, model)
-        own, theirs = dict(mean.module.named_parameters()), dict(model.module.named_parameters())
+        theirs = dict(model.module.named_parameters())
         if {key: weight.shape for key, weight in own.items()} != {key: weight.shape for key, weight in theirs.items()}:
             raise InputError(f"{first} and {name} have weights of other sizes; give runs from the same backbone.")
         for part in parts_with_a_start(mean, own):
@@ -49,7 +47,6 @@ def average_of(models: Iterable[tuple[str, RankingModel]]) -> RankingModel:
                 )
         for key, weight in own.items():  # a running mean; parameters that two encoders share come once
             weight.copy_(weight.float().lerp(theirs[key].float(), 1 / count))
-    assert mean is not None
     mean.settings = replace(mean.settings, saved={**mean.saved, AVERAGED: count})
     return mean
 
@@ -58,24 +55,15 @@ def refuse_another_kind(first: str, one: RankingModel, second: str, other: Ranki
     """Refuse models that read or score texts in two ways."""
     if one.architecture != other.architecture:
         raise InputError(f"{first} is a {one.label}, and {second} a {other.label}; give models of one architecture.")
-    own, theirs = deciding(one), deciding(other)
-    if different := [name for name in own if own[name] != theirs[name]]:
-        name = different[0]
-        raise InputError(
-            f"{first} has --{name.replace('_', '-')} {own[name]}, and {second} {theirs[name]}; give runs that differ "
-            f"in their seeds or their training only."
-        )
+    own, theirs = (asdict(it.ranking) | {"plain_texts": it.plain_texts} for it in (one.settings, other.settings))
+    for name in options_with(one.architecture, Role.WEIGHTS | Role.VECTORS | Role.SCORES):
+        if name in own and own[name] != theirs[name]:  # which name the backbone has does not matter
+            raise InputError(
+                f"{first} has --{name.replace('_', '-')} {own[name]}, and {second} {theirs[name]}; give runs that "
+                f"differ in their seeds or their training only."
+            )
     if one.tokenizer.compiled.to_str() != other.tokenizer.compiled.to_str():
         raise InputError(f"{first} and {second} have other vocabularies; give runs from the same backbone.")
-
-
-def deciding(model: RankingModel) -> dict[str, Any]:
-    """Return the options that decide how a model's weights are used, by name."""
-    ranking, role = model.settings.ranking, Role.WEIGHTS | Role.VECTORS | Role.SCORES
-    own = {
-        field.name: getattr(ranking, field.name) for field in fields_of(type(ranking)) if field.metadata["role"] & role
-    }
-    return own | {"plain_texts": model.settings.plain_texts}
 
 
 def parts_with_a_start(model: RankingModel, weights: Mapping[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:

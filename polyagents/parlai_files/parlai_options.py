@@ -99,8 +99,7 @@ def read_whole(file: str, suffix: str = ".opt") -> dict[str, Any]:
         raise InputError(f"{file}{suffix} cannot be read ({error.strerror}); give another --model-file.") from error
     except ValueError as error:
         raise InputError(f"{file}{suffix} is damaged: no options in JSON; give another --model-file.") from error
-    items = {name: value if isinstance(value, list) else [value] for name, value in options.items()}
-    return {name: options[name] for name, held in items.items() if all(isinstance(item, Plain) for item in held)}
+    return {name: value for name, value in options.items() if fits(value, Plain | list[Plain])}
 
 
 def is_parlais(file: str | None) -> bool:

@@ -95,7 +95,7 @@ class TrainingFiles:
             if self._replaces:  # only now: this run has begun, and its model must not go with another's checkpoint
                 with contextlib.suppress(FileNotFoundError):
                     os.remove(f"{self.file}{CHECKPOINT}")
-            self._replaces = False
+                self._replaces = False
             save_model(model, self.file)
 
     def keep_last(self, model: RankingModel, state: dict[str, Any]) -> None:

@@ -76,21 +76,21 @@ def validation_of(examples: Sequence[TextExample], data: TrainingData, given: st
         return own if answers is None else Validation(examples, True, answers, "all labels of train and valid")
     if not examples:
         raise InputError("eval_candidates is what validation examples rank, and there are none; give valid, too.")
-    if isinstance(given, str) and given == "batch":  # an array compares its items
+    if not isinstance(given, str):
+        texts = tuple(texts_of(given, "eval_candidates"))
+        if not texts:
+            raise InputError("eval_candidates is an empty list; give texts, or None.")
+        return Validation(examples, False, texts, "the texts of eval_candidates")
+    if given == "batch":
         return Validation(examples, own=False)
-    if isinstance(given, str) and given == "inline":
+    if given == "inline":
         if all(one.candidates is None for one in examples):
             raise InputError(
                 "eval_candidates='inline' ranks each example's own candidates, and no validation example has any; give "
                 "'batch', a list of texts, or None."
             )
         return Validation(examples)
-    if isinstance(given, str):
-        raise InputError(f"eval_candidates is {given!r:.80}; give 'batch', 'inline', a list of texts, or None.")
-    texts = tuple(texts_of(given, "eval_candidates"))
-    if not texts:
-        raise InputError("eval_candidates is an empty list; give texts, or None.")
-    return Validation(examples, False, texts, "the texts of eval_candidates")
+    raise InputError(f"eval_candidates is {given!r:.80}; give 'batch', 'inline', a list of texts, or None.")
 
 
 def distinct_labels(examples: Sequence[TextExample], data: TrainingData) -> tuple[str, ...] | None:

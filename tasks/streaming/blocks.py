@@ -5,7 +5,6 @@ Opening them counts rows. Arrow and parquet files know their own counts; JSON li
 
 import functools
 import itertools
-import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, overload
@@ -13,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, overload
 from polyagents.errors import InputError, first_line
 from polyagents.files import lines
 from polyagents.files.csv_rows import rows_of
-from polyagents.files.json_files import parse_json
+from polyagents.files.json_files import parse_json, reason_of
 
 from .order import Spot
 
@@ -275,7 +274,7 @@ def row_of(line: bytes, path: str) -> Row:
         if isinstance(row, dict):
             return row
     except ValueError as error:
-        reason = "" if isinstance(error, json.JSONDecodeError) else f" ({error})"
+        reason = reason_of(error)
     raise InputError(f"{path} has a line that is not a JSON object{reason}: {line[:60].decode('utf-8', 'replace')!r}.")
 
 
