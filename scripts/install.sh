@@ -43,8 +43,9 @@ make_venv() {
 
 # pip_install ARGUMENTS...: silent; the log is kept for the case that it fails.
 # --no-warn-conflicts: with ParlAI from an earlier run in .venv, pip would complain of ParlAI's pins, which never match.
+# --no-compile: most modules of these libraries are never imported; Python compiles the others when they are.
 pip_install() {
-    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-warn-conflicts "$@" >"$log" 2>&1 || explain
+    .venv/bin/python -m pip install --quiet --disable-pip-version-check --no-warn-conflicts --no-compile "$@" >"$log" 2>&1 || explain
 }
 
 # Says what to do about pip's failure. The order matters: with no network pip also says "no matching distribution".
