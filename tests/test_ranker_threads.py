@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from polyagents import InputError, Ranker
-from polyagents.ranking.text_cache import TextCache
+from polyagents.ranking import ranking_model
 from polyagents.text import tokenizer
 
 THREADS = 6
@@ -30,7 +30,7 @@ def ranker(request, trained):
 @pytest.fixture
 def restless(monkeypatch):
     """Threads take turns all the time, and what is remembered is forgotten with every call."""
-    monkeypatch.setattr(TextCache, "LIMIT", 0)
+    monkeypatch.setattr(ranking_model, "CACHED_BYTES", 0)
     monkeypatch.setattr(tokenizer, "REMEMBERED_BYTES", 0)
     before = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)

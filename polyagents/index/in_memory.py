@@ -147,7 +147,7 @@ def added(
 
 
 class ListedCandidates(Index):
-    """Texts that a model reads when it is asked: with each context, or (two towers) into its cache of vectors."""
+    """Texts that a model reads when it is asked: with each context, or (two towers) once."""
 
     def __init__(self, texts: Iterable[str], model: RankingModel, columns: Columns | None = None):
         self.listed, self.model, self.columns = list(texts), model, columns

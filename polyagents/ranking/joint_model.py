@@ -29,6 +29,9 @@ class JointModel(RankingModel):
 
     def __init__(self, module: Joint, tokenizer: RankingTokenizer, settings: Settings):
         super().__init__(module, tokenizer, settings, Versions(module))
+        if self.joins_pairs:  # a pair is truncated whole, by the lengths that its texts have
+            text, label = self.limits
+            self.limits = None, None if label is None or (text is not None and label >= text) else label
 
     def encode_ids(self, ids: Sequence[Sequence[int]]) -> Sequence[Tensor]:
         """Encode token ids of C candidates, each by itself: states [t, D]."""
@@ -45,14 +48,6 @@ class JointModel(RankingModel):
         if self.joins_pairs:
             return self.settings.text_truncate or 0
         return (self.settings.text_truncate or 0) + (self.settings.label_truncate or 0)
-
-    @property
-    def limits(self) -> tuple[int | None, int | None]:
-        """The lengths of texts, as in other models; a pair is truncated whole, by those that its texts have."""
-        text, label = super().limits
-        if not self.joins_pairs:
-            return text, label
-        return None, None if label is None or (text is not None and label >= text) else label
 
     @property
     def joins_pairs(self) -> bool:
@@ -77,7 +72,7 @@ class JointModel(RankingModel):
             with undisturbed():  # not around the generator, whose caller computes between two pieces
                 some = self.joint_tokens([rows[row] for row in piece])
                 sizes = [len(rows[row][1]) for row in piece]
-                found = flat_scores(self.module.joint_scores(some, self.cache.of), some)
+                found = flat_scores(self.module.joint_scores(some, self.encoded), some)
                 scores |= zip(piece, found.split(sizes), strict=True)
             yield
         # Pieces are of similar length, not in order: the scores return to the order of the rows.

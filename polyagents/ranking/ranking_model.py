@@ -23,12 +23,16 @@ from polyagents.models.tokens import Tokens, pad
 from polyagents.models.versions import Versions
 from polyagents.ranking.candidate_set import Candidate, CandidateSet
 from polyagents.ranking.pieces import Steps
-from polyagents.ranking.text_cache import TextCache
 from polyagents.surroundings import undisturbed
 from polyagents.text.tokenizer import RankingTokenizer
 
 ARITHMETIC = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 """What an encoder computes in -> its name in `--precision`."""
+
+# Bytes of encoded candidates after which all are forgotten: 150,000 vectors of width 384, several times the distinct
+# replies of ParlAI's tasks, or the states of 12,000 replies. Without a limit, the candidates of requests to a server
+# would fill the memory.
+CACHED_BYTES = 300_000_000
 
 
 @dataclass(frozen=True)
@@ -57,15 +61,19 @@ class Settings:
 class RankingModel(abc.ABC):
     """A model that ranks candidates: an architecture with its weights, a tokenizer, and how texts are read.
 
-    Its cache has what its encoder made of candidates with the present weights.
+    Attributes:
+        limits: the tokens to which a context and a candidate are truncated by themselves; None for no limit.
     """
 
     def __init__(self, module: Architecture, tokenizer: RankingTokenizer, settings: Settings, versions: Versions):
-        """Make a model of its parts; `versions` watches the weights that decide what the cache has."""
+        """Make a model of its parts; `versions` watches the weights that decide what `encoded` returns."""
         self.module, self.tokenizer, self.settings = module, tokenizer, settings
-        self.cache = TextCache(self.encode_ids, self.cached_by)  # bound methods: those of a copy are the copy's
+        self.limits = settings.text_truncate, settings.label_truncate
         self._versions = versions
         self._version: object = object()
+        self._encoded: dict[tuple[int, ...], Tensor] = {}
+        self._encoded_bytes = 0
+        self._encoded_by: object = None
 
     @property
     def architecture(self) -> str:
@@ -97,11 +105,6 @@ class RankingModel(abc.ABC):
         """The tokens of the longest text that the encoder will read."""
         return max(self.settings.text_truncate or 0, self.settings.label_truncate or 0)
 
-    @property
-    def limits(self) -> tuple[int | None, int | None]:
-        """The tokens to which a context and a candidate are truncated by themselves; None for no limit."""
-        return self.settings.text_truncate, self.settings.label_truncate
-
     # ---- texts to token ids ----------------------------------------------------------------------------------------
 
     def context_ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -125,7 +128,35 @@ class RankingModel(abc.ABC):
 
     @abc.abstractmethod
     def encode_ids(self, ids: Sequence[Sequence[int]]) -> Sequence[Tensor] | Tensor:
-        """Encode token ids of C candidates, each to what the cache keeps of it."""
+        """Encode token ids of C candidates, each to what `encoded` returns of it."""
+
+    def encoded(self, candidates: Sequence[tuple[int, ...]]) -> list[Tensor]:
+        """Return what the encoder makes of token ids of U candidates; those that it has read before are remembered.
+
+        In an evaluation the same replies occur as distractors many times (each about 20 times on ConvAI2). Another
+        version of the weights, or dropout, makes it forget them.
+
+        Several threads may call it. There is no lock: a candidate that is new to two of them is encoded twice, and a
+        thread keeps the dictionary that it began with when another one forgets all.
+        """
+        by = self.weights_version(), self.module.training
+        if by != self._encoded_by:
+            self.forget()
+            self._encoded_by = by
+        known = self._encoded
+        new = [ids for ids in dict.fromkeys(candidates) if ids not in known]
+        if new and self._encoded_bytes > CACHED_BYTES:
+            self.forget()
+            known, new = self._encoded, list(dict.fromkeys(candidates))
+        if new:
+            for ids, result in zip(new, self.encode_ids(new), strict=True):
+                known[ids] = result
+                self._encoded_bytes += result.nbytes + 100 + 36 * len(ids)  # an object and a pointer for each id
+        return [known[ids] for ids in candidates]
+
+    def forget(self) -> None:
+        """Discard what was encoded: needed when another backend, device or precision computes."""
+        self._encoded, self._encoded_bytes = {}, 0
 
     @abc.abstractmethod
     def scores_in_pieces(
@@ -164,17 +195,9 @@ class RankingModel(abc.ABC):
             self._versions.look()
         return self._version
 
-    def cached_by(self) -> object:
-        """Return what stands for the weights, and for dropout, that the results in the cache are of."""
-        return self.weights_version(), self.module.training
-
     def weights_changed(self) -> None:
         """Discard results of other weights: needed only after edits of `.data`; all others are noticed."""
         self._version = object()
-
-    def forget(self) -> None:
-        """Discard results of another backend, device or precision."""
-        self.cache.clear()
 
     def to(self, device: torch.device) -> None:
         """Move the weights to a device, all or none; unchanged, so candidates that were encoded stay valid.

@@ -22,7 +22,7 @@ from polyagents.timings import encodes_in_bf16
 
 
 class TwoTowerModel(RankingModel):
-    """A bi- or poly-encoder, or another architecture of two towers; its cache holds vectors of the present weights."""
+    """A bi- or poly-encoder, or another architecture of two towers."""
 
     module: TwoTowers
 
@@ -37,8 +37,8 @@ class TwoTowerModel(RankingModel):
 
     @undisturbed()
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
-        """Score as `RankingModel.scores` says; cached vectors are not computed again."""
-        vectors = torch.stack(self.cache.of(candidates.ids))
+        """Score as `RankingModel.scores` says; vectors that are remembered are not computed again."""
+        vectors = torch.stack(self.encoded(candidates.ids))
         context = self.module.encode_context(self.tokens(contexts))
         # A shared list may be too large for all products at once, which Query splits; lists of their own are short.
         if candidates.rows is None:
@@ -61,7 +61,7 @@ class TwoTowerModel(RankingModel):
         """Score as `scores` does, once the candidates that are not cached yet are encoded piece by piece."""
         for piece in pieces(list(map(len, candidates.ids)), tokens):
             with undisturbed():  # not around the generator, whose caller computes between two pieces
-                self.cache.of([candidates.ids[place] for place in piece])
+                self.encoded([candidates.ids[place] for place in piece])
             yield
         return self.scores(contexts, candidates)
 

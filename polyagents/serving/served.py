@@ -145,7 +145,7 @@ class Served:
         self.candidates.close()
         if self.second is not None:
             self.second.close()
-        vars(self.ranker.model).clear()  # it is in a circle with its cache, which only the garbage collector would find
+        vars(self.ranker.model).clear()  # its memory is free at once, whoever still holds the model
 
     @property
     def kind(self) -> str:

@@ -145,12 +145,12 @@ def test_what_is_cached_of_candidates_equals_fresh_and_goes_with_the_weights(mod
     agent = make(*model, "--eval-candidates", "inline", "-lr", "1e-2", "--train-layers", "all")
     message = example("where", "canada", SENTENCES, "eval_labels")
     (first,) = act(agent, [message])
-    assert len(agent.ranking.cache.known) == len(SENTENCES) + 1
+    assert len(agent.ranking._encoded) == len(SENTENCES) + 1
     (second,) = act(agent, [message])
     assert first["metrics"]["loss"].value() == second["metrics"]["loss"].value()
     act(agent, [example(*pair) for pair in EXAMPLES])  # a training step
     (third,) = act(agent, [message])
-    agent.ranking.cache.clear()
+    agent.ranking.forget()
     (fresh,) = act(agent, [message])
     assert third["metrics"]["loss"].value() == fresh["metrics"]["loss"].value() != first["metrics"]["loss"].value()
 
