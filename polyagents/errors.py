@@ -3,7 +3,6 @@
 import difflib
 import textwrap
 from collections.abc import Iterable
-from numbers import Integral
 
 
 class InputError(ValueError):
@@ -48,13 +47,3 @@ def meant(unknown: Iterable[str], known: Iterable[str]) -> str:
     known = list(known)
     close = [found for name in sorted(unknown) for found in difflib.get_close_matches(name, known)]
     return f"did you mean {' or '.join(dict.fromkeys(close))}? " if close else ""
-
-
-def check_count(name: str, value: object) -> None:
-    """Refuse a number of things that is not a whole number of 1 or more, Python's or numpy's.
-
-    Raises:
-        InputError: with the name and the value.
-    """
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise InputError(f"{name} is {value!r:.80}; it must be 1 or more.")

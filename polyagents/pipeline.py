@@ -6,8 +6,8 @@ from typing import Any, NamedTuple, overload
 
 from polyagents.decisions.calibration import Calibration
 from polyagents.decisions.deciding import Decision
-from polyagents.errors import InputError, check_count
-from polyagents.files.python_arguments import texts_of
+from polyagents.errors import InputError
+from polyagents.files.python_arguments import check_count, texts_of
 from polyagents.index.in_memory import Candidates, Listed
 from polyagents.ranker import Match, Ranker, check_rankers
 

@@ -32,8 +32,8 @@ from polyagents.decisions.deciding import Decision, decisions_of
 from polyagents.decisions.examples import examples_of
 from polyagents.decisions.fitted import calibration_of
 from polyagents.decisions.scoring import rerank_scores, scores_of_options
-from polyagents.errors import InputError, check_count, meant
-from polyagents.files.python_arguments import items_of, path_text, texts_of, with_plain_values
+from polyagents.errors import InputError, meant
+from polyagents.files.python_arguments import check_count, items_of, path_text, texts_of, with_plain_values
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker, encoded
 from polyagents.index.columns import Columns
 from polyagents.index.engines.candidates import EngineCandidates
@@ -596,7 +596,6 @@ class Ranker:
         self, contexts: Iterable[str], candidates: Candidates, top_k: int = 10, filter: Mapping[str, Any] | None = None
     ) -> list[list[Match]]: ...
 
-    @undisturbed()
     def rank(
         self,
         contexts: str | Iterable[str],
@@ -633,7 +632,7 @@ class Ranker:
             FilterError: the filter names an unknown field, or a value of another kind than the field's.
         """
         if isinstance(contexts, str):
-            return self.rank([contexts], candidates, top_k, filter)[0]
+            return self.search(contexts, candidates, top_k, filter)[0][0]
         return self.search(texts_of(contexts, "contexts"), candidates, top_k, filter)[0]
 
     @undisturbed()

@@ -32,21 +32,6 @@ class Threads(threading.local):
 
     has_computed = has_lost = False
 
-    def enter(self) -> None:
-        """Note that this thread computes.
-
-        Raises:
-            InputError: it would wait forever.
-        """
-        if torch.get_num_threads() > 1:
-            if self.has_lost:
-                raise InputError(
-                    "This process was forked after its parent had computed with several threads, and torch would "
-                    "wait here forever. Start processes by spawn (multiprocessing.get_context('spawn')), load and rank "
-                    "in them only, or call torch.set_num_threads(1) in them first."
-                )
-            self.has_computed = True
-
     def forked(self) -> None:
         """Note, in the new process, that the threads are gone."""
         self.has_lost = self.has_computed
@@ -64,7 +49,14 @@ def undisturbed(gradients: bool = False) -> Iterator[None]:
     Raises:
         InputError: in a process that was forked by a thread which had computed with others (`Threads`).
     """
-    THREADS.enter()
+    if torch.get_num_threads() > 1:
+        if THREADS.has_lost:
+            raise InputError(
+                "This process was forked after its parent had computed with several threads, and torch would wait "
+                "here forever. Start processes by spawn (multiprocessing.get_context('spawn')), load and rank in them "
+                "only, or call torch.set_num_threads(1) in them first."
+            )
+        THREADS.has_computed = True
     with contextlib.ExitStack() as stack:
         if torch.is_inference_mode_enabled():
             stack.enter_context(torch.inference_mode(False))

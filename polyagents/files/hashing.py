@@ -41,12 +41,3 @@ def fingerprint(parts: Iterable[str | bytes | memoryview]) -> str:
         digest.update(len(content).to_bytes(8, "little"))
         digest.update(content)
     return digest.hexdigest()
-
-
-def is_whole(text: str) -> bool:
-    """Return whether a text has no half of a surrogate pair, which JSON can spell and UTF-8 cannot."""
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        return False
-    return True

@@ -10,8 +10,8 @@ from collections import Counter
 from collections.abc import Mapping
 from typing import Any, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from polyagents.files.hashing import is_whole
 from polyagents.files.lines import opened
+from polyagents.files.python_arguments import is_whole
 
 LARGEST = 256 * 2**20  # bytes of a file. Chosen here: the largest vocabularies take 20 million
 

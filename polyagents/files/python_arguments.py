@@ -2,10 +2,10 @@
 
 import os
 from collections.abc import Iterable, Mapping
+from numbers import Integral
 from typing import Any
 
 from polyagents.errors import InputError
-from polyagents.files.hashing import is_whole
 
 
 def texts_of(given: Any, name: str, one: bool = False) -> list[str]:
@@ -27,6 +27,15 @@ def texts_of(given: Any, name: str, one: bool = False) -> list[str]:
         if not is_whole(text):
             raise InputError(f"{name} has half a character at place {place} ({text[:40]!a}); remove it.")
     return texts
+
+
+def is_whole(text: str) -> bool:
+    """Return whether a text has no half of a surrogate pair, which JSON can spell and UTF-8 cannot."""
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def items_of(given: Any, name: str, wanted: str) -> list[Any]:
@@ -59,6 +68,16 @@ def path_text(given: Any, name: str) -> str:
     if not isinstance(path, str):
         raise InputError(f"{name} is {given!r:.80}; give a path.")
     return path
+
+
+def check_count(name: str, value: object) -> None:
+    """Refuse a number of things that is not a whole number of 1 or more, Python's or numpy's.
+
+    Raises:
+        InputError: with the name and the value.
+    """
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
+        raise InputError(f"{name} is {value!r:.80}; it must be 1 or more.")
 
 
 def python_value(value: Any) -> Any:

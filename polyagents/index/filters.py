@@ -11,8 +11,8 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from polyagents.errors import InputError
-from polyagents.files.hashing import is_whole, utf8
-from polyagents.files.python_arguments import python_value, texts_of
+from polyagents.files.hashing import utf8
+from polyagents.files.python_arguments import is_whole, python_value, texts_of
 
 Value = str | int | float | bool
 Fields = Mapping[str, str]

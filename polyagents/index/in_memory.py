@@ -147,35 +147,36 @@ def added(
 
 
 class ListedCandidates(Index):
-    """Texts that a model reads when it is asked: with each context, or (two towers) once."""
+    """Texts that a model reads when it is asked: with each context, or (two towers) once.
+
+    Attributes:
+        read: the texts that the model reads.
+    """
 
     def __init__(self, texts: Iterable[str], model: RankingModel, columns: Columns | None = None):
         self.listed, self.model, self.columns = list(texts), model, columns
+        self.read = self.listed
         self.fields = None if columns is None else columns.fields
 
     @functools.cached_property
     def distinct(self) -> tuple[CandidateSet, list[int]]:
         """Candidates with the same token ids once, and the column of each text among them."""
-        candidates = self.model.candidates(self.all_texts())
+        candidates = self.model.candidates(self.read)
         shared = shared_set(candidates, None)
         return shared, columns_in(candidates, shared)
 
     def __len__(self) -> int:
         return len(self.listed)
 
-    def all_texts(self) -> list[str]:
-        """Return what the model reads."""
-        return self.listed
-
     @property
     def generation(self) -> str:
         """A digest of the texts."""
-        return fingerprint(map(utf8, self.all_texts()))[:DIGITS]
+        return fingerprint(map(utf8, self.read))[:DIGITS]
 
     @property
     def reads(self) -> int:
         """All of them."""
-        return len(self.all_texts())
+        return len(self.read)
 
     def query(self, model: RankingModel, contexts: Contexts) -> Contexts:
         """Return the contexts as they are."""
@@ -256,11 +257,7 @@ class ListedOptions(ListedCandidates):
 
     def __init__(self, options: OptionTexts, model: RankingModel):
         super().__init__(options.names, model)
-        self.options = options
-
-    def all_texts(self) -> list[str]:
-        """Return the texts of all options."""
-        return self.options.texts
+        self.options, self.read = options, options.texts
 
     def spread(self, scores: Tensor) -> Tensor:
         """Return the scores [B, O] of the options."""

@@ -15,9 +15,10 @@ import numpy as np
 
 from polyagents.console import say
 from polyagents.errors import InputError, first_line
-from polyagents.files.hashing import is_whole, stream_digest, text_key, utf8
+from polyagents.files.hashing import stream_digest, text_key, utf8
 from polyagents.files.json_files import parse_json, reason_of
 from polyagents.files.lines import lines_of
+from polyagents.files.python_arguments import is_whole
 from polyagents.index.columns import Record
 from polyagents.index.filters import KINDS, Fields, is_short_text, limits, value_of
 from polyagents.index.texts import CandidatesFile, FileTexts, key_columns, last_of_each, open_candidates

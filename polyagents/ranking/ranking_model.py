@@ -19,7 +19,6 @@ from polyagents.models.adapters import is_adapted, load_weights, merge
 from polyagents.models.base import Architecture
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions, RankingOptions
-from polyagents.models.tokens import Tokens, pad
 from polyagents.models.versions import Versions
 from polyagents.ranking.candidate_set import Candidate, CandidateSet
 from polyagents.ranking.pieces import Steps
@@ -115,10 +114,6 @@ class RankingModel(abc.ABC):
         """Encode texts as candidates, with token ids between [S], truncated."""
         encoded = self.tokenizer.candidates(texts, self.limits[1])
         return [Candidate(text, tuple(ids)) for text, ids in zip(texts, encoded, strict=True)]
-
-    def tokens(self, ids: Sequence[Sequence[int]]) -> Tokens:
-        """Pad token ids to a batch on the CPU, from where an encoder takes it chunk by chunk."""
-        return pad(ids, self.tokenizer.pad_id)
 
     # ---- scores ----------------------------------------------------------------------------------------------------
 
