@@ -40,12 +40,7 @@ class CommandParser(argparse.ArgumentParser):
     def parse_known_args(  # type: ignore[override]  # argparse's type is overloaded for other namespaces
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
-        """Parse, with hyphens for the underscores in names of flags; values stay as they are.
-
-        Args:
-            args: the command line; None for the process's own.
-            namespace: where the values go; None for a new one.
-        """
+        """Parse, with hyphens for the underscores in names of flags; values stay as they are."""
         given = [with_hyphens(argument) for argument in (sys.argv[1:] if args is None else args)]
         return super().parse_known_args(given, namespace)
 

@@ -22,7 +22,6 @@ from polyagents.index.manifest import Manifest, index_folder
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
-from polyagents.models.two_towers import Query
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel, two_towers
 from polyagents.text.normalize import normalize, normalized
@@ -70,11 +69,7 @@ class Counts:
     short: int = 0
 
     def add(self, mined: Mined, wanted: int) -> None:
-        """Count one more pair.
-
-        Args:
-            wanted: how many negatives were requested.
-        """
+        """Count one more pair, for which `wanted` negatives were requested."""
         self.examples += 1
         self.negatives += len(mined.negatives)
         self.gap += mined.gap
@@ -108,10 +103,6 @@ def searchable(model: RankingModel) -> TwoTowerModel:
 
 def pool_in(folder: str, texts: Texts, model: TwoTowerModel) -> CandidateStore:
     """Encode the candidates that negatives come from in fp32; vectors of an earlier run are used again.
-
-    Args:
-        folder: created if it is missing.
-        texts: C candidates.
 
     Raises:
         InputError: the disk is full, or the folder may not be written.
@@ -179,7 +170,8 @@ class Miner:
     def mine(self, pairs: Sequence[LabelledContext]) -> Iterator[Mined]:
         """Find the negatives of some pairs."""
         query = self.model.query(self.model.context_ids([pair.text for pair in pairs]))
-        labels = label_scores(self.model, query, [pair.label for pair in pairs])
+        vectors = self.model.encode_texts([pair.label for pair in pairs]).to(query.device)
+        labels: list[float] = query.scores(vectors).diagonal().tolist()
         found = self.pool.search(query, self.wanted + SLACK)
         for i, (pair, label, hits) in enumerate(zip(pairs, labels, found, strict=True)):
             split = self.split(pair, label, hits)
@@ -215,19 +207,3 @@ def reading(text: str) -> int:
 def context_key(text: str) -> bytes:
     """Return bytes that are equal for contexts that read the same."""
     return text_key(utf8(normalize(text)))  # not cached: contexts are long, and seldom repeated
-
-
-def label_scores(model: TwoTowerModel, query: Query, labels: Sequence[str]) -> list[float]:
-    """Score each of B contexts with its own label.
-
-    Args:
-        model: the one that encoded the contexts.
-        query: B contexts.
-        labels: B texts.
-
-    Returns:
-        B scores.
-    """
-    vectors = model.encode_texts(labels).to(query.device)
-    scores: list[float] = query.scores(vectors).diagonal().tolist()
-    return scores

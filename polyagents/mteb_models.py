@@ -51,20 +51,16 @@ def model_meta(model: RankingModel, name: str) -> Any:
         from mteb.models.model_meta import ModelMeta, ScoringFunction
     except ModuleNotFoundError as error:
         raise InputError(missing_module(error.name or "", "mteb") or str(error)) from error
-    limits = [model.settings.text_truncate, model.settings.label_truncate]
-    options = [
-        model.architecture,
-        dataclasses.asdict(model.settings.ranking),
-        model.precision,
-        *limits,
-    ]
+    settings = model.settings
+    limits = [settings.text_truncate, settings.label_truncate]
+    options = [model.architecture, dataclasses.asdict(settings.ranking), model.precision, *limits]
     backend = model.context_encoder.backend
     options += [backend.quantized] if backend is not None and backend.quantized else []
     known: dict[str, Any] = {
         "name": name,
         "revision": model.fingerprint_of(model.module.state_dict(), json.dumps(options))[:16],
         "n_parameters": sum(weight.numel() for weight in model.module.parameters()),
-        "max_tokens": model.settings.text_truncate,
+        "max_tokens": settings.text_truncate,
         "framework": ["PyTorch"],
     }
     if isinstance(model, TwoTowerModel):
@@ -76,7 +72,7 @@ def model_meta(model: RankingModel, name: str) -> Any:
 
 
 class SearchModel:
-    """A two-tower model that implements mteb's SearchProtocol; arguments that its methods do not use are mteb's.
+    """A two-tower model that implements mteb's SearchProtocol, whose `others` it does not need.
 
     Attributes:
         mteb_model_meta: what mteb writes with the results.
@@ -90,17 +86,7 @@ class SearchModel:
         self.texts: list[str] = []
         self.encoded: Any = None
 
-    def index(
-        self,
-        corpus: Iterable[Columns],
-        *,
-        task_metadata: Any,
-        hf_split: str,
-        hf_subset: str,
-        encode_kwargs: Any,
-        num_proc: int | None = None,
-        **kwargs: Any,
-    ) -> None:
+    def index(self, corpus: Iterable[Columns], **others: Any) -> None:
         """Encode the documents of a task."""
         documents = list(corpus)
         self.ids = [str(document["id"]) for document in documents]
@@ -112,14 +98,9 @@ class SearchModel:
         self,
         queries: Iterable[Columns],
         *,
-        task_metadata: Any,
-        hf_split: str,
-        hf_subset: str,
         top_k: int,
-        encode_kwargs: Any,
         top_ranked: Mapping[str, Sequence[str]] | None = None,
-        num_proc: int | None = None,
-        **kwargs: Any,
+        **others: Any,
     ) -> dict[str, dict[str, float]]:
         """Find the best documents of every query.
 
@@ -163,17 +144,7 @@ class PairModel:
     def __init__(self, ranker: Ranker, described: Any):
         self.ranker, self.mteb_model_meta = ranker, described
 
-    def predict(
-        self,
-        inputs1: Iterable[Columns],
-        inputs2: Iterable[Columns],
-        *,
-        task_metadata: Any,
-        hf_split: str,
-        hf_subset: str,
-        prompt_type: Any = None,
-        **kwargs: Any,
-    ) -> np.ndarray:
+    def predict(self, inputs1: Iterable[Columns], inputs2: Iterable[Columns], **others: Any) -> np.ndarray:
         """Score N pairs of a query and a document, both in batches: scores [N] fp32, in the order of the pairs."""
         contexts = [text for batch in inputs1 for text in query_texts(batch)]
         documents = [text for batch in inputs2 for text in batch["text"]]

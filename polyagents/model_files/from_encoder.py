@@ -30,10 +30,7 @@ ROUNDING = 1e-3  # of a score, in fp32
 
 @undisturbed(gradients=True)
 def model_from_encoder(encoder: Any, architecture: str, tokenizer: Any) -> RankingModel:
-    """Build a ranker of an encoder; the arguments are those of `Ranker.from_encoder`.
-
-    Returns:
-        The model, on the CPU.
+    """Build a ranker of an encoder, on the CPU; the arguments are those of `Ranker.from_encoder`.
 
     Raises:
         InputError: there is no such encoder, or it cannot be such a ranker as it is.
@@ -115,11 +112,7 @@ def write(encoder: Any, tokenizer: Any, folder: str) -> None:
 
 
 def refuse_other_modules(folder: str, name: str) -> None:
-    """Refuse a folder of sentence-transformers that has no single encoder, or one that keeps the end of long texts.
-
-    Raises:
-        InputError: it is such a folder.
-    """
+    """Refuse a folder of sentence-transformers that has no single encoder, or one that keeps the end of long texts."""
     kinds = sentence_transformers_import.modules_in(folder)
     if kinds and "Transformer" not in kinds:
         raise InputError(
@@ -143,7 +136,6 @@ def all_options(kind: str, weights: str, options: dict[str, Any]) -> dict[str, A
     """Return all options of a model: those that its files decide, and defaults.
 
     Args:
-        kind: the name of the architecture's class.
         weights: the encoder's folder, which decides lengths.
     """
     known = {name: field.default for name, field in options_of(kind).items()}
@@ -193,9 +185,7 @@ def built(kind: str, name: str, options: dict[str, Any], theirs: Any = None) -> 
     """Build a model.
 
     Args:
-        kind: the name of the architecture's class.
         name: of the encoder, in place of a folder that may be temporary.
-        options: all of them.
         theirs: the backbone with its weights; None to load it.
     """
     settings = settings_of(kind, options)
@@ -218,11 +208,7 @@ def built(kind: str, name: str, options: dict[str, Any], theirs: Any = None) -> 
 
 
 def refuse_other_scores(model: JointModel, theirs: Any, folder: str, name: str) -> None:
-    """Refuse a model whose scores are not those of transformers' own, with its own tokenizer.
-
-    Raises:
-        InputError: they differ.
-    """
+    """Refuse a model whose scores are not those of transformers' own, with its own tokenizer."""
     with silent_transformers():
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
     longest = model.settings.text_truncate

@@ -2,6 +2,9 @@
 
 A file is the model itself (`--model-file`), one to start from (`--init-model`, or the checkpoint of a run that was
 stopped), or none. Each may be ParlAI's own.
+
+Everywhere here, `opt` has all options of the run, those that the user gave under "override", and `architecture` is the
+one that the user asked for.
 """
 
 import os
@@ -34,12 +37,7 @@ def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) 
     """Refuse a file that is incomplete, another agent's, or ParlAI's if it would be overwritten.
 
     Args:
-        opt: all options.
-        architecture: the one that the user asked for.
         training: whether it will be trained.
-
-    Raises:
-        InputError: the file cannot be used.
     """
     is_parlais = parlai_options.is_parlais(file)
     parlai_options.check(file)
@@ -76,11 +74,6 @@ def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str
 
     Args:
         file: the model file, or its checkpoint.
-        opt: all options; those that the user gave are under "override".
-        architecture: the one that the user asked for.
-
-    Raises:
-        InputError: the architecture differs, or a flag that decides which weights there are.
     """
     saved, given = parlai_options.read(file), opt.get("override", {})
     shapes = options_with(architecture, Role.WEIGHTS)
@@ -119,9 +112,6 @@ def transferable_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor
         weights: the other model's, by its names.
         own: this model's, by its names; heads and codes that the other one lacks keep their values.
 
-    Returns:
-        The weights to start from, by this model's names.
-
     Raises:
         InputError: the other model lacks a part of the encoder.
     """
@@ -140,15 +130,10 @@ def transferable_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor
 
 
 def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> ParlaiModel | None:
-    """Apply the flags that the file or the backbone decides, unless the user gave them.
-
-    Args:
-        file: a model file, or None.
-        opt: all options, which are changed; those that the user gave are under "override".
-        architecture: the one that the user asked for.
+    """Apply to `opt` the flags that the file or the backbone decides, unless the user gave them.
 
     Returns:
-        The model, if it is ParlAI's.
+        The file's model, if it is ParlAI's.
     """
     given = opt.get("override", {})
     refuse_adapters(file, opt)
@@ -192,15 +177,7 @@ def refuse_idle_encoder(opt: Mapping[str, Any]) -> None:
 
 
 def refuse_adapters(file: str | None, opt: Mapping[str, Any]) -> None:
-    """Refuse `--lora-rank` if adapters would have no fixed backbone, or another one.
-
-    Args:
-        file: the file that will be loaded, or None.
-        opt: all options.
-
-    Raises:
-        InputError: the backbone's weights could not be read again, or the file has other adapters, or none.
-    """
+    """Refuse `--lora-rank` if the backbone's weights could not be read again, or the file has other adapters."""
     rank, backbone = opt.get("lora_rank"), opt["backbone"]
     if not rank and opt.get("backbone_bits") and file is None:
         raise InputError("--backbone-bits is for frozen weights below adapters; give --lora-rank, or remove it.")
@@ -238,12 +215,10 @@ def decide_by_sentence_transformers(opt: dict[str, Any]) -> None:
 def check_pooling(opt: Mapping[str, Any], encoder: Encoder) -> None:
     """Refuse a sentence-transformers folder that pools another token than `--reduction-type first` takes.
 
-    Args:
-        opt: all options, with what `decide_by_sentence_transformers` has decided.
-        encoder: with the weights of the folder.
+    That is the last token of an encoder that sees both sides, or the first of a decoder.
 
-    Raises:
-        InputError: it takes the last token of an encoder that sees both sides, or the first of a decoder.
+    Args:
+        encoder: with the weights of the folder.
     """
     folder = folder_of(opt["backbone"])
     if not sentence_transformers_import.is_folder(folder) or "reduction_type" in opt.get("override", {}):
@@ -261,11 +236,7 @@ def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
     """Return the flags that a file decides; those of the model itself come from its M.opt, if it is ours.
 
     Args:
-        architecture: the one that the user asked for.
         is_model: whether the file is the model itself, not one to start from.
-
-    Returns:
-        Flags by name.
     """
     saved = parlai_options.read(file)
     if parlai_options.is_parlais(file):
@@ -287,15 +258,7 @@ def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
 
 
 def backbone_file(backbone: str, datapath: str | None) -> str | None:
-    """Return the path of the ParlAI model that `--backbone` names, or None for other backbones.
-
-    Args:
-        backbone: a path, a name in the zoo, or another backbone.
-        datapath: the folder of the zoo's models; None for ParlAI's.
-
-    Returns:
-        The path, or None.
-    """
+    """Return the path of the ParlAI model that `--backbone` names, also by its name in the zoo; None for others."""
     file = zoo_file(backbone, datapath)
     return file if parlai_options.is_parlais(file) else None
 
@@ -303,15 +266,11 @@ def backbone_file(backbone: str, datapath: str | None) -> str | None:
 def backbone_of(
     opt: Mapping[str, Any], known: PretrainedConfig | None, has_file: bool
 ) -> tuple[PretrainedConfig | None, dict[str, Tensor] | None]:
-    """Return the configuration and the weights of an encoder if `--backbone` does not decide both.
+    """Return the configuration and the weights of an encoder, each None if `--backbone` decides it.
 
     Args:
-        opt: all options.
         known: the backbone's configuration, if a model's files have it.
         has_file: whether a model file's weights will follow.
-
-    Returns:
-        Both, each None if `--backbone` decides it.
     """
     if has_file and known is not None and not opt.get("lora_rank"):
         return known, None

@@ -94,17 +94,16 @@ def refuse_wrong_weights(
 ) -> None:
     """Refuse a file's weights if some are missing, unknown, not finite, of another shape or type, or two for one."""
     _, same = model_file.without_copies(dict(own))
-    if wrong := wrong_tensors(own, weights) or differing(weights, same):
+    wrong = wrong_tensors(own, weights) or [
+        f"{name} is not {other}"  # where the model has one weight of two names, such as those of a shared encoder
+        for name, other in same.items()
+        if weights[name] is not weights[other] and not torch.equal(weights[name], weights[other])
+    ]
+    if wrong:
         raise InputError(
             f"{file} cannot be loaded as polyagents:{architecture} with --backbone {backbone} ({wrong[0]}); it was "
             f"trained with other options than {options_file(file)} says."
         )
-
-
-def differing(weights: Mapping[str, Tensor], same: Mapping[str, str]) -> list[str]:
-    """Describe weights that differ where the model has one weight of two names, such as those of a shared encoder."""
-    pairs = ((name, other) for name, other in same.items() if weights[name] is not weights[other])
-    return [f"{name} is not {other}" for name, other in pairs if not torch.equal(weights[name], weights[other])]
 
 
 def architecture_of(file: str) -> str:

@@ -10,7 +10,7 @@ import json
 import os
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 from polyagents import __version__
 from polyagents.errors import InputError, first_line
@@ -116,34 +116,25 @@ def read_tokenizer(folder: str, config: FolderConfig) -> RankingTokenizer:
         raise InputError(f"{path} is missing, or is not the tokenizer that {CONFIG} describes.") from error
 
 
-class Outcome(NamedTuple):
-    """The results that a run has written next to its model; the fields are those of `FolderConfig`."""
-
-    results: dict[str, dict[str, float]]
-    machine: str | None
-
-
-def outcome_of(file: str | None) -> Outcome:
+def outcome_of(file: str | None) -> tuple[dict[str, dict[str, float]], str | None]:
     """Return the results of a model's training, and its machine, as far as `.trainstats` or a folder says them."""
     if file is not None and is_folder(file):
         config = read_config(file)
-        return Outcome(config.results, config.machine)
+        return config.results, config.machine
     try:
         found = read_json(f"{file}.trainstats") if file is not None else None
     except (OSError, ValueError):
         found = None
     if not isinstance(found, dict):
-        return Outcome({}, None)
-    results = {split: figures_in(found.get(f"final_{split}_report")) for split in ("valid", "test")}
+        return {}, None
+    results: dict[str, dict[str, float]] = {}
+    for split in ("valid", "test"):
+        report = found.get(f"final_{split}_report")
+        for name, value in report.items() if isinstance(report, dict) else ():
+            if name.startswith(SHOWN) and fits(value, float):
+                results.setdefault(split, {})[name] = value
     machine = found.get("machine")
-    there = {split: report for split, report in results.items() if report}
-    return Outcome(there, machine if isinstance(machine, str) else None)
-
-
-def figures_in(report: Any) -> dict[str, float]:
-    """Select the metrics of a report that a card shows."""
-    found = report if isinstance(report, dict) else {}
-    return {name: value for name, value in found.items() if name.startswith(SHOWN) and fits(value, float)}
+    return results, machine if isinstance(machine, str) else None
 
 
 # ---- writing ---------------------------------------------------------------------------------------------------------

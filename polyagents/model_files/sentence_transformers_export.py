@@ -143,13 +143,10 @@ class Modules:
         self.listed: list[dict[str, Any]] = []
 
     def add(self, kind: str, path: str | None = None) -> str:
-        """Add a module to the list, and create the folder for its files.
+        """Add a module to the list, and create the folder for its files, whose path is returned.
 
         Args:
             path: its folder within the folder; by default its number and class.
-
-        Returns:
-            The path of its folder.
         """
         number = len(self.listed)
         path = f"{number}_{kind}" if path is None else path
@@ -241,7 +238,9 @@ def exported_tokenizer(tokenizer: RankingTokenizer) -> Tokenizer:
     added = [token for token in content["added_tokens"] if token["content"] == newline]
     if added:  # ours, found in no text: it is found as a line end there
         added[0].update({"content": "\n", "special": False, "normalized": False, "lstrip": False, "rstrip": False})
-        rename_in_vocabulary(content["model"], newline)
+        vocabulary = content["model"].get("vocab")
+        if isinstance(vocabulary, dict) and newline in vocabulary:  # that of a scratch backbone
+            vocabulary["\n"] = vocabulary.pop(newline)
     else:  # the vocabulary's own, as long as no other character joins it
         split = {"type": "Split", "pattern": {"String": "\n"}, "behavior": "Isolated", "invert": False}
         before = [content["pre_tokenizer"]] if content["pre_tokenizer"] else []
@@ -255,13 +254,6 @@ def exported_tokenizer(tokenizer: RankingTokenizer) -> Tokenizer:
     )
     compiled.encode_special_tokens = True  # as `split_special_tokens` has transformers do
     return compiled
-
-
-def rename_in_vocabulary(model: dict[str, Any], newline: str) -> None:
-    """Rename a vocabulary's own token of a line end (those of scratch backbones have one) to the line end."""
-    vocabulary = model.get("vocab")
-    if isinstance(vocabulary, dict) and newline in vocabulary:
-        vocabulary["\n"] = vocabulary.pop(newline)
 
 
 def refuse_other_ids(tokenizer: RankingTokenizer, exported: Tokenizer) -> None:

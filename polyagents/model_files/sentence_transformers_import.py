@@ -37,9 +37,9 @@ def pooling_of(folder: str) -> str | None:
     """Return the library's name for the pooling of a folder, one of REDUCTIONS; None if it has no such module.
 
     Raises:
-        InputError: the folder has modules that we do not have, or is damaged.
+        InputError: the folder has modules that we do not have, pools in another way or in several, or is damaged.
     """
-    kinds = modules_of(folder)
+    kinds = modules_in(folder)
     if "Router" in kinds or "Asym" in kinds:
         raise InputError(
             f"--backbone {folder} has an encoder for queries and one for documents; give the folder of one of them, "
@@ -50,20 +50,28 @@ def pooling_of(folder: str) -> str | None:
             f"--backbone {folder} has modules of sentence-transformers that polyagents does not have "
             f"({', '.join(unknown)}); to start from its encoder without them, give --reduction-type."
         )
-    return pooled(folder) if "Pooling" in kinds else None
+    if "Pooling" not in kinds:
+        return None
+    settings = pooling_settings(folder)
+    flags = [name.removeprefix("pooling_mode_") for name in settings if name.startswith("pooling_mode_")]
+    modes = [name for name in flags if settings[f"pooling_mode_{name}"] is True] or settings.get("pooling_mode")
+    modes = modes if isinstance(modes, list) else [modes]
+    if len(modes) != 1 or not isinstance(modes[0], str) or modes[0] not in REDUCTIONS:
+        raise InputError(
+            f"--backbone {folder} pools its outputs by {modes}, which polyagents does not have; give --reduction-type "
+            f"first or mean to start from its encoder anyway."
+        )
+    return str(modes[0])
 
 
 def modules_in(folder: str) -> dict[str, str]:
-    """Return what `modules_of` does; nothing for a folder that is not of sentence-transformers."""
-    return modules_of(folder) if is_folder(folder) else {}
-
-
-def modules_of(folder: str) -> dict[str, str]:
-    """Return the paths of a folder's modules, by the names of their classes.
+    """Return the paths of a folder's modules, by the names of their classes; none if it is not the library's.
 
     Raises:
         InputError: the folder is damaged.
     """
+    if not is_folder(folder):
+        return {}
     listed = read(folder, "modules.json")
     if not fits(listed, list[dict[str, Any]]) or not all(
         fits([module.get("type"), module.get("path")], list[str]) for module in listed
@@ -82,7 +90,7 @@ def pooling_settings(folder: str) -> Mapping[str, Any]:
     Raises:
         InputError: the folder is damaged.
     """
-    path = modules_of(folder).get("Pooling")
+    path = modules_in(folder).get("Pooling")
     if path is None:
         return {}
     settings = read(folder, os.path.join(path, "config.json"))
@@ -101,24 +109,6 @@ def includes_prompt(folder: str) -> bool:
     if not isinstance(included, bool):
         raise damaged(folder, "include_prompt of its Pooling")
     return included
-
-
-def pooled(folder: str) -> str:
-    """Return the mode of a folder's module Pooling.
-
-    Raises:
-        InputError: it pools in a way that we do not have, or in several.
-    """
-    settings = pooling_settings(folder)
-    flags = [name.removeprefix("pooling_mode_") for name in settings if name.startswith("pooling_mode_")]
-    modes = [name for name in flags if settings[f"pooling_mode_{name}"] is True] or settings.get("pooling_mode")
-    modes = modes if isinstance(modes, list) else [modes]
-    if len(modes) != 1 or not isinstance(modes[0], str) or modes[0] not in REDUCTIONS:
-        raise InputError(
-            f"--backbone {folder} pools its outputs by {modes}, which polyagents does not have; give --reduction-type "
-            f"first or mean to start from its encoder anyway."
-        )
-    return str(modes[0])
 
 
 def similarity_of(folder: str, otherwise: str | None = None) -> str:

@@ -86,7 +86,8 @@ def load_backbone(
         backbone.set_attention_type("original_full")
     grow_embeddings(model, vocabulary)
     if options.dropout is not None:
-        set_dropout(backbone, options.dropout)
+        for module, name, _ in dropouts_of(backbone):
+            setattr(module, name, options.dropout)
     if training:
         choose_trained_layers(backbone, options.trained_layers)
     return cast("transformers.PreTrainedModel", model)
@@ -237,14 +238,8 @@ def grow_embeddings(backbone: "transformers.PreTrainedModel", vocabulary: Vocabu
         weight[rows:] = weight[vocabulary.end_id]
 
 
-def set_dropout(backbone: "transformers.PreTrainedModel", probability: float) -> None:
-    """Set one probability for every dropout of a backbone, that inside attention included."""
-    for module, name, _ in dropouts_of(backbone):
-        setattr(module, name, probability)
-
-
 def dropouts_of(model: nn.Module) -> list[tuple[nn.Module, str, float]]:
-    """Return every probability of dropout: the module that keeps it, its name there, and its value."""
+    """Return every probability of dropout, also in attention: the module that keeps it, its name there, its value."""
     return [
         (module, name, value)
         for module in model.modules()

@@ -5,7 +5,6 @@ numpy's SFC64 fills 64 bits at a time, which decide about four numbers: 0.5 ns e
 docs/speed.md). The generator is seeded from torch's, so torch's seed and random state decide as always.
 """
 
-from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -15,6 +14,7 @@ from torch.nn import functional
 from torch.overrides import TorchFunctionMode
 
 STEPS = 2**16  # probabilities are multiples of 1 / STEPS
+READ = ("attn_mask", "dropout_p", "scale")  # what `attention` reads, by torch's names
 
 
 class FastDropout(TorchFunctionMode):
@@ -25,23 +25,12 @@ class FastDropout(TorchFunctionMode):
         given = kwargs or {}
         if func is functional.dropout and args[0].device.type == "cpu":
             return dropout(*args, **given)
-        if func is functional.scaled_dot_product_attention and is_slow(args, given) and is_plain(args, given):
-            return attention(*args, **{name: value for name, value in given.items() if name in READ})
+        if func is functional.scaled_dot_product_attention and len(args) == 3 and args[0].device.type == "cpu":
+            # torch's fused attention has no dropout, or a slow backward pass: up to 8 times ours in bf16.
+            is_slow = given.get("dropout_p") or args[0].dtype == torch.bfloat16
+            if is_slow and not any(value for name, value in given.items() if name not in READ):
+                return attention(*args, **{name: value for name, value in given.items() if name in READ})
         return func(*args, **given)
-
-
-READ = ("attn_mask", "dropout_p", "scale")
-
-
-def is_slow(args: Any, given: Mapping[str, Any]) -> bool:
-    """Return whether torch's fused attention has no dropout, or a slow backward pass: up to 8 times ours in bf16."""
-    return bool(given.get("dropout_p")) or args[0].dtype == torch.bfloat16
-
-
-def is_plain(args: Any, given: Mapping[str, Any]) -> bool:
-    """Return whether a call of attention, on a CPU, names nothing that `attention` does not read."""
-    others = {name: value for name, value in given.items() if name not in READ}
-    return len(args) == 3 and args[0].device.type == "cpu" and not any(others.values())
 
 
 def attention(

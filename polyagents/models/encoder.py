@@ -91,14 +91,6 @@ class Encoder(nn.Module):
         shared = kept if self.backbone_digest is not None else []
         return copy.deepcopy(self, {id(weight): weight for weight in shared})
 
-    @functools.cached_property
-    def causal(self) -> bool:
-        """Whether the first output ignores what follows, as in GPT-2; measured, since no config says it."""
-        ids = torch.tensor([[1, 2], [1, 3]], device=self.backbone.device)
-        with torch.no_grad(), in_evaluation(self.backbone), torch.autocast(ids.device.type, enabled=False):
-            first, second = self.backbone(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
-        return bool(torch.allclose(first, second, atol=1e-6))
-
     def compile_backbone(self) -> None:
         """Compile the backbone by torch.compile, for batches of any shape, with the dropout that torch compiles."""
         _ = self.causal, self.sees_padding  # measured by running the backbone, before it is compiled
@@ -114,16 +106,6 @@ class Encoder(nn.Module):
 
         own: dict[str, Any] = {} if self.compiled else {"context_fn": again}
         self.backbone.activation_checkpointing_enable({"use_reentrant": False} | own)
-
-    @functools.cached_property
-    def keeps_apart(self) -> bool:
-        """Whether tokens that are masked from each other do not influence each other's outputs in this backbone."""
-        return keeps_apart(self)
-
-    @functools.cached_property
-    def sees_padding(self) -> bool:
-        """Whether a text's outputs depend on the padding after it, so that only texts of equal length go together."""
-        return sees_padding(self)
 
     def forward(self, tokens: Tokens, sees: Tensor | None = None, positions: Tensor | None = None) -> Tensor:
         """Encode texts to states [B, T, D] in fp32.
@@ -218,6 +200,91 @@ class Encoder(nn.Module):
             yield to_device(rows, device), tokens.to(device, rows)
             start = stop
 
+    # ---- what is measured ------------------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def causal(self) -> bool:
+        """Whether the first output ignores what follows, as in GPT-2; measured, since no config says it."""
+        ids = torch.tensor([[1, 2], [1, 3]], device=self.backbone.device)
+        with torch.no_grad(), in_evaluation(self.backbone), torch.autocast(ids.device.type, enabled=False):
+            first, second = self.backbone(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
+        return bool(torch.allclose(first, second, atol=1e-6))
+
+    @functools.cached_property
+    @torch.no_grad()
+    def sees_padding(self) -> bool:
+        """Whether a text's outputs depend on the padding after it, so that only texts of equal length go together.
+
+        They do if neighbours or the whole row are mixed unmasked.
+
+        Raises:
+            InputError: the backbone cannot read a text, or its outputs differ from call to call.
+        """
+        if self.backbone.config.model_type in READ_ANY_MASK:
+            return False
+        device, text, longer = self.backbone.device, text_ids(self, 6), text_ids(self, min(30, self.max_tokens or 30))
+
+        def read(*texts: list[int]) -> Tensor:
+            """The states of the last text. Words are under the mask, since a padding token may have a row of zeros."""
+            tokens = pad(texts, 0)
+            ids = torch.where(tokens.mask, tokens.ids, torch.tensor(text_ids(self, tokens.ids.size(1))))
+            inputs = self.inputs(Tokens(ids, tokens.mask).to(device), None, None, torch.float32)
+            states: Tensor = self.backbone(**inputs).last_hidden_state
+            return states[-1, : len(texts[-1])].float()
+
+        kind = self.backbone.config.model_type
+        try:
+            with in_evaluation(self), torch.autocast(device.type, enabled=False):
+                alone, again, beside = read(text), read(text, text), read(longer, text)
+        except torch.OutOfMemoryError:
+            raise
+        except Exception as error:  # each family has its own reasons
+            raise unusable(kind, error) from error
+        if alone.size(-1) != self.width:
+            raise InputError(
+                f"This backbone ({kind}) has outputs of width {alone.size(-1)} but its configuration says "
+                f"{self.width}; use one such as BERT, RoBERTa or ModernBERT."
+            )
+        noise = relative_difference(alone, again)  # large where a GPU rounds to TF32
+        if noise > 0.01:
+            raise InputError(
+                f"The outputs of this backbone ({kind}) for a text depend on chance, or on the other texts of a batch; "
+                f"use one such as BERT, RoBERTa or ModernBERT."
+            )
+        return relative_difference(alone, beside) > max(ROUNDING, 10 * noise)
+
+    @functools.cached_property
+    @torch.no_grad()
+    def keeps_apart(self) -> bool:
+        """Whether tokens that are masked from each other do not influence each other's outputs in this backbone.
+
+        A backbone with its own kind of attention may read the mask in another way, or derive the distance of two tokens
+        from their places in the row: T5, MPNet and DeBERTa do. This is computed in fp32, before the outputs are scaled.
+        """
+        context, text = text_ids(self, 7), text_ids(self, 5)[1:]
+        length = min(64, (self.max_tokens or 512) - len(context))
+        beside = [text_ids(self, length)] * 8  # as long as a row may be, and longer than a small window
+        device = self.backbone.device
+
+        def read(candidates: list[list[int]]) -> Tensor:
+            """The states of the last text."""
+            tokens = pad_joint([(context, candidates)], pad_id(self)).to(device)
+            inputs = self.inputs(tokens, tokens.together(self.causal), tokens.positions, torch.float32)
+            states: Tensor = self.backbone(**inputs).last_hidden_state
+            return states[0, -len((context, *candidates)[-1]) :].float()
+
+        try:
+            with in_evaluation(self), torch.autocast(device.type, enabled=False):
+                tokens = pad([context], pad_id(self)).to(device)
+                plain = self.backbone(**self.inputs(tokens, None, None, torch.float32)).last_hidden_state[0].float()
+                own, alone, together = read([]), read([text]), read([*beside, text])
+        except torch.OutOfMemoryError:
+            raise
+        except Exception:  # the backbone does not support such a mask, or positions; each in its own way
+            return False
+        # Its own positions are ours, and candidates are apart.
+        return max(relative_difference(plain, own), relative_difference(alone, together)) <= ROUNDING
+
 
 def in_order(parts: Sequence[Tensor], rows: Sequence[Tensor]) -> Tensor:
     """Join results [b, ...] of chunks in the order of the batch, given their rows [b] in it.
@@ -256,51 +323,6 @@ def first_position(backbone: "transformers.PreTrainedModel") -> int:
     return 0
 
 
-@torch.no_grad()
-def sees_padding(encoder: Encoder) -> bool:
-    """Measure whether padding changes a text's outputs: it does if neighbours or the whole row are mixed unmasked.
-
-    Raises:
-        InputError: the backbone cannot read a text, or its outputs differ from call to call.
-    """
-    if encoder.backbone.config.model_type in READ_ANY_MASK:
-        return False
-    device, text, longer = (
-        encoder.backbone.device,
-        text_ids(encoder, 6),
-        text_ids(encoder, min(30, encoder.max_tokens or 30)),
-    )
-
-    def read(*texts: list[int]) -> Tensor:
-        """The states of the last text. Words are under the mask, since a padding token may have a row of zeros."""
-        tokens = pad(texts, 0)
-        ids = torch.where(tokens.mask, tokens.ids, torch.tensor(text_ids(encoder, tokens.ids.size(1))))
-        inputs = encoder.inputs(Tokens(ids, tokens.mask).to(device), None, None, torch.float32)
-        states: Tensor = encoder.backbone(**inputs).last_hidden_state
-        return states[-1, : len(texts[-1])].float()
-
-    kind = encoder.backbone.config.model_type
-    try:
-        with in_evaluation(encoder), torch.autocast(device.type, enabled=False):
-            alone, again, beside = read(text), read(text, text), read(longer, text)
-    except torch.OutOfMemoryError:
-        raise
-    except Exception as error:  # each family has its own reasons
-        raise unusable(kind, error) from error
-    if alone.size(-1) != encoder.width:
-        raise InputError(
-            f"This backbone ({kind}) has outputs of width {alone.size(-1)} but its configuration says "
-            f"{encoder.width}; use one such as BERT, RoBERTa or ModernBERT."
-        )
-    noise = relative_difference(alone, again)  # large where a GPU rounds to TF32
-    if noise > 0.01:
-        raise InputError(
-            f"The outputs of this backbone ({kind}) for a text depend on chance, or on the other texts of a batch; use "
-            f"one such as BERT, RoBERTa or ModernBERT."
-        )
-    return relative_difference(alone, beside) > max(ROUNDING, 10 * noise)
-
-
 def pad_id(encoder: Encoder) -> int:
     """Return the token id from which some backbones derive positions and masks of their own."""
     return getattr(encoder.backbone.config, "pad_token_id", None) or 0
@@ -321,35 +343,3 @@ def added(sees: Tensor, dtype: torch.dtype) -> Tensor:
     """Turn a mask [B, T, T] into [B, 1, T, T] to add to logits: 0 for True, else the lowest number of `dtype`."""
     mask = torch.zeros(sees.shape, dtype=dtype, device=sees.device)
     return mask.masked_fill_(~sees, torch.finfo(dtype).min).unsqueeze(1)
-
-
-@torch.no_grad()
-def keeps_apart(encoder: Encoder) -> bool:
-    """Measure whether a candidate's states are independent of other candidates in its row that are masked from it.
-
-    A backbone with its own kind of attention may read the mask in another way, or derive the distance of two tokens
-    from their places in the row: T5, MPNet and DeBERTa do. This is computed in fp32, before the outputs are scaled.
-    """
-    context, text = text_ids(encoder, 7), text_ids(encoder, 5)[1:]
-    length = min(64, (encoder.max_tokens or 512) - len(context))
-    beside = [text_ids(encoder, length)] * 8  # as long as a row may be, and longer than a small window
-    device = encoder.backbone.device
-
-    def read(candidates: list[list[int]]) -> Tensor:
-        """The states of the last text."""
-        tokens = pad_joint([(context, candidates)], pad_id(encoder)).to(device)
-        inputs = encoder.inputs(tokens, tokens.together(encoder.causal), tokens.positions, torch.float32)
-        states: Tensor = encoder.backbone(**inputs).last_hidden_state
-        return states[0, -len((context, *candidates)[-1]) :].float()
-
-    try:
-        with in_evaluation(encoder), torch.autocast(device.type, enabled=False):
-            tokens = pad([context], pad_id(encoder)).to(device)
-            plain = encoder.backbone(**encoder.inputs(tokens, None, None, torch.float32)).last_hidden_state[0].float()
-            own, alone, together = read([]), read([text]), read([*beside, text])
-    except torch.OutOfMemoryError:
-        raise
-    except Exception:  # the backbone does not support such a mask, or positions; each in its own way
-        return False
-    # Its own positions are ours, and candidates are apart.
-    return max(relative_difference(plain, own), relative_difference(alone, together)) <= ROUNDING

@@ -15,7 +15,7 @@ from polyagents.benchmarks import backbones as sweep
 from polyagents.model_files.building import vocabulary_of
 from polyagents.models.backbone import load_backbone
 from polyagents.models.bi import BiEncoder
-from polyagents.models.encoder import Encoder, keeps_apart
+from polyagents.models.encoder import Encoder
 from polyagents.models.formulas import CONTEXT_VECTORS, REDUCTIONS
 from polyagents.models.model_options import EncoderOptions, PolyOptions, TowerOptions
 from polyagents.models.poly import PolyEncoder
@@ -119,9 +119,10 @@ def test_positions_of_joint_rows_are_the_backbones_own(family, tiny):
     encoder = tiny_encoder(tiny(family))[1]
     first = 2 if family in AFTER_PADDING else 0
     assert encoder.first_position == first and encoder.max_tokens == sweep.POSITIONS - first
-    assert keeps_apart(encoder)
+    assert encoder.keeps_apart
+    del encoder.keeps_apart
     encoder.first_position = 1
-    assert not keeps_apart(encoder)  # shifted positions are noticed
+    assert not encoder.keeps_apart  # shifted positions are noticed
 
 
 @pytest.mark.parametrize("family", ["mobilebert", "fnet", "convbert", "nystromformer", "bert", "deberta-v2", "gpt2"])
