@@ -54,11 +54,7 @@ def folder_of(name: str) -> str:
 
 
 def check_files(folder: str) -> None:
-    """Refuse a folder with a pipe, a socket, a device or a link to nothing in place of a file: reading might not end.
-
-    Raises:
-        ValueError: there is one.
-    """
+    """Refuse, with a ValueError, a folder with a pipe, a device or a link to nothing: reading might not end."""
     for found in os.scandir(folder):
         if not found.is_file() and not found.is_dir():
             raise ValueError(f"{found.name} in it is not a file, but a pipe, a device or a broken link")

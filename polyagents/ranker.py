@@ -1094,15 +1094,6 @@ def in_blocks(contexts: Sequence[str]) -> Iterator[Sequence[str]]:
         yield contexts[start : start + CONTEXTS_AT_ONCE]
 
 
-def reply_seconds(ranker: Ranker, contexts: Sequence[str], candidates: Candidates) -> float:
-    """Measure the median time of a reply: the best candidate for one context after the other.
-
-    Args:
-        candidates: as for `Ranker.rank`.
-    """
-    return median_seconds(lambda context: ranker.rank(context, candidates, top_k=1), contexts)
-
-
 def median_seconds(reply: Callable[[str], Any], contexts: Sequence[str]) -> float:
     """Measure the median time of a function of one context after the other."""
     seconds = []

@@ -38,8 +38,7 @@ def choose(environment: MutableMapping[str, str] = os.environ) -> str | None:
 def available_cores(root: str = "/") -> int:
     """Count the cores that this process may use, at least 1: those of its affinity, or fewer if its quota is smaller.
 
-    Args:
-        root: the folder that holds `proc` and `sys`.
+    `proc` and `sys` are below `root`.
     """
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, min([cores, *(math.ceil(quota) for quota in quotas(root))]))

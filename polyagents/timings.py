@@ -111,10 +111,9 @@ def known_times(file: str) -> dict[str, Times]:
 
 @torch.no_grad()
 def medians(ways: Mapping[str, Callable[[], object]]) -> Times:
-    """Measure each way, one after the other in each round, so that a busy moment does not decide.
+    """Return the median of ROUNDS for each way; a first round is not counted.
 
-    Returns:
-        The median of ROUNDS for each, in seconds; a first round is not counted.
+    All ways follow each other in each round, so that a busy moment does not decide.
     """
     times: dict[str, list[float]] = {name: [] for name in ways}
     for _ in range(ROUNDS + 1):

@@ -93,7 +93,7 @@ def evaluate_one(name: str, model_file: str, replies: list[str], contexts: list[
     from parlai.scripts.eval_model import EvalModel  # imports ParlAI, which --help should not need
 
     from polyagents.parlai_patches.compat import quiet
-    from polyagents.ranker import Ranker, reply_seconds
+    from polyagents.ranker import Ranker, median_seconds
 
     print(f"evaluating {name} ...", flush=True)
     with quiet(), contextlib.redirect_stdout(io.StringIO()):  # ParlAI prints the whole report, twice
@@ -101,7 +101,9 @@ def evaluate_one(name: str, model_file: str, replies: list[str], contexts: list[
             model_file=model_file, task=TASK, datatype="test", batchsize=20, num_examples=EVALUATED, metrics="loss"
         )
     ranker = Ranker.load(model_file)
-    median = reply_seconds(ranker, contexts[: TIMED_CONTEXTS[name]], ranker.prepare(replies))
+    prepared = ranker.prepare(replies)
+    some = contexts[: TIMED_CONTEXTS[name]]
+    median = median_seconds(lambda context: ranker.rank(context, prepared, top_k=1), some)
     return float(report["hits@1"]), float(report["mrr"]), 1000 * median
 
 

@@ -14,7 +14,7 @@ from polyagents.files.json_files import fits, read_json
 from polyagents.parlai_agents.fixed_candidates import located
 from polyagents.parlai_files import parlai_options
 from polyagents.parlai_patches.compat import quiet
-from polyagents.ranker import Ranker, reply_seconds
+from polyagents.ranker import Ranker, median_seconds
 from polyagents.tasks.sample.generate import dialogues, replies
 from polyagents.timings import training_machine
 from polyagents.zoo.recipes.describe import CANDIDATES, together
@@ -162,7 +162,7 @@ def reply_time(file: str, kind: str) -> float:
         ranker = Ranker.load(file)
         prepared = ranker.prepare(candidates)
         ranker.rank(contexts[-1], prepared, top_k=1)
-        return 1e3 * reply_seconds(ranker, contexts, prepared)
+        return 1e3 * median_seconds(lambda context: ranker.rank(context, prepared, top_k=1), contexts)
 
 
 def alike(models: Sequence[Trained]) -> list[list[Trained]]:

@@ -71,11 +71,7 @@ def path_text(given: Any, name: str) -> str:
 
 
 def check_count(name: str, value: object) -> None:
-    """Refuse a number of things that is not a whole number of 1 or more, Python's or numpy's.
-
-    Raises:
-        InputError: with the name and the value.
-    """
+    """Refuse, with an InputError, a number of things that is not a whole number, Python's or numpy's, of 1 or more."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
         raise InputError(f"{name} is {value!r:.80}; it must be 1 or more.")
 

@@ -114,11 +114,7 @@ def load_classifier(folder: str, found: Classifier) -> Any:
 
 
 def copy_head(model: JointModel, theirs: Any, to_theirs: bool) -> None:
-    """Copy the weights of a head between a cross-encoder and a classifier whose head is of the same kind.
-
-    Args:
-        to_theirs: whether the weights of `theirs` are replaced, or ours.
-    """
+    """Copy the weights of a head to a classifier whose head is of the same kind (`to_theirs`), or from it."""
     head = HEADS[type(theirs).__name__.removesuffix(KIND)]
     assert model.module.dense is not None
     for path, own in ((head.dense, model.module.dense), (head.output, model.module.linear)):
@@ -136,11 +132,7 @@ def class_for(model: JointModel) -> Any:
 
 
 def classifier_of(model: JointModel) -> Any:
-    """Build the model of transformers that scores as a cross-encoder does.
-
-    Args:
-        model: one with such a head (`class_for`), without adapters.
-    """
+    """Build the model of transformers that scores as a cross-encoder does, whose head has a `class_for`."""
     backbone = model.context_encoder.backbone
     config = copy.deepcopy(backbone.config)
     config.num_labels = 1

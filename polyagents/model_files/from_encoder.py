@@ -76,18 +76,14 @@ def folder_with(encoder: Any, tokenizer: Any) -> Iterator[tuple[str, str]]:
     folder = folder_of(name)
     if name.startswith(SCRATCH):
         raise InputError(f"{name} has random weights, and so would be its scores; train it, with --backbone {name}.")
-    if folder.startswith("zoo:") or os.path.isfile(folder) or is_ranker(folder):
+    is_ranker = os.path.exists(os.path.join(folder, model_folder.CONFIG)) and model_folder.is_own(folder)
+    if folder.startswith("zoo:") or os.path.isfile(folder) or is_ranker:
         raise InputError(f"{name} is not an encoder; if it is a ranker, load it: Ranker.load({name!r}).")
     if not os.path.isdir(folder):
         if not HUB_NAME.fullmatch(name):
             raise InputError(f"There is no folder {name}; give that of an encoder, zoo:minilm, or a name on the hub.")
         folder = hub.download_encoder(name)
     yield folder, name
-
-
-def is_ranker(folder: str) -> bool:
-    """Tell whether a folder is one of ours."""
-    return os.path.exists(os.path.join(folder, model_folder.CONFIG)) and model_folder.is_own(folder)
 
 
 def write(encoder: Any, tokenizer: Any, folder: str) -> None:

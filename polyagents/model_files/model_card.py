@@ -48,11 +48,7 @@ def model_card(model: RankingModel, config: Mapping[str, Any], license: str | No
 
 
 def metadata(model: RankingModel, options: Mapping[str, Any], license: str | None) -> str:
-    """Write the YAML at the head of a card; JSON strings are valid YAML.
-
-    Returns:
-        The lines, with those that enclose them.
-    """
+    """Write the YAML at the head of a card, with the lines that enclose it; JSON strings are valid YAML."""
     lines = ["---", "library_name: polyagents", "pipeline_tag: text-ranking"]
     if license is not None:
         lines.append(f"license: {json.dumps(license)}")
@@ -109,11 +105,7 @@ def reached(results: Mapping[str, Mapping[str, float]]) -> str:
 
 
 def rounded(value: float, examples: float) -> str:
-    """Format a number, with the interval of a share.
-
-    Args:
-        examples: out of how many the share is; 0 if it is not a share.
-    """
+    """Format a number, with its interval if it is a share of `examples`; they are 0 otherwise."""
     if examples < 1 or not 0 <= value <= 1:
         return f"{value:.4g}"
     low, high = wilson(value, examples)
@@ -121,11 +113,7 @@ def rounded(value: float, examples: float) -> str:
 
 
 def wilson(share: float, of: float) -> tuple[float, float]:
-    """Compute Wilson's 95 % interval of a share; human_eval has it with scipy, which the core does without.
-
-    Args:
-        share: 0 to 1.
-    """
+    """Compute Wilson's 95 % interval of a share, 0 to 1; human_eval has it with scipy, which the core does without."""
     z = NORMAL_95
     middle = share + z * z / (2 * of)
     spread = z * math.sqrt(share * (1 - share) / of + z * z / (4 * of * of))
@@ -168,11 +156,7 @@ def limits(model: RankingModel) -> str:
 
 
 def card_table(head: tuple[str, str], rows: Mapping[str, str]) -> str:
-    """Write two columns of Markdown; characters that would break the table are replaced.
-
-    Args:
-        rows: the cells, first column to second.
-    """
+    """Write rows of two cells as a Markdown table; characters that would break it are replaced."""
     lines = [f"| {head[0]} | {head[1]} |", "| --- | --- |"]
     cells = ((cell.replace("\n", " ").replace("|", "\\|") for cell in row) for row in rows.items())
     lines += ["| {} | {} |".format(*row) for row in cells]

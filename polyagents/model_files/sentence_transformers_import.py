@@ -1,7 +1,8 @@
 """Reads the pooling and the prompts of a sentence-transformers folder from its `modules.json`.
 
 The weights are those of a Hugging Face folder, which `--backbone` reads anyway. The files are read as plain JSON: no
-class that they name is imported.
+class that they name is imported. An InputError of any function here may say that a file is missing, damaged or outside
+of the folder.
 """
 
 import glob
@@ -37,7 +38,7 @@ def pooling_of(folder: str) -> str | None:
     """Return the library's name for the pooling of a folder, one of REDUCTIONS; None if it has no such module.
 
     Raises:
-        InputError: the folder has modules that we do not have, pools in another way or in several, or is damaged.
+        InputError: the folder has modules that we do not have, or pools in another way or in several.
     """
     kinds = modules_in(folder)
     if "Router" in kinds or "Asym" in kinds:
@@ -65,11 +66,7 @@ def pooling_of(folder: str) -> str | None:
 
 
 def modules_in(folder: str) -> dict[str, str]:
-    """Return the paths of a folder's modules, by the names of their classes; none if it is not the library's.
-
-    Raises:
-        InputError: the folder is damaged.
-    """
+    """Return the paths of a folder's modules, by the names of their classes; none if it is not the library's."""
     if not is_folder(folder):
         return {}
     listed = read(folder, "modules.json")
@@ -85,11 +82,7 @@ def modules_in(folder: str) -> dict[str, str]:
 
 
 def pooling_settings(folder: str) -> Mapping[str, Any]:
-    """Return the settings of a folder's module Pooling: the older ones, or version 6's; none without a module.
-
-    Raises:
-        InputError: the folder is damaged.
-    """
+    """Return the settings of a folder's module Pooling: the older ones, or version 6's; none without a module."""
     path = modules_in(folder).get("Pooling")
     if path is None:
         return {}
@@ -100,11 +93,7 @@ def pooling_settings(folder: str) -> Mapping[str, Any]:
 
 
 def includes_prompt(folder: str) -> bool:
-    """Return our --include-prompt for a folder.
-
-    Raises:
-        InputError: the folder is damaged.
-    """
+    """Return our --include-prompt for a folder."""
     included = pooling_settings(folder).get("include_prompt", True)
     if not isinstance(included, bool):
         raise damaged(folder, "include_prompt of its Pooling")
@@ -118,7 +107,7 @@ def similarity_of(folder: str, otherwise: str | None = None) -> str:
         otherwise: for a folder that compares vectors in a way that we do not have; None to refuse it.
 
     Raises:
-        InputError: it compares vectors in a way that we do not have, or is damaged.
+        InputError: it compares vectors in a way that we do not have.
     """
     settings = settings_of(folder)
     named = settings.get("similarity_fn_name") or "cosine"  # the library's default
@@ -137,9 +126,6 @@ def lengths_of(folder: str) -> tuple[int | None, int | None]:
 
     Args:
         folder: of the encoder: the folder itself, or that of its module Transformer.
-
-    Raises:
-        InputError: a file is damaged, or says more than lengths.
     """
     names = [*sorted(glob.glob("sentence_*_config.json", root_dir=folder))[:1], TOKENIZER, CONFIG]
     files = {name: read(folder, name) for name in names if os.path.exists(os.path.join(folder, name))}
@@ -163,11 +149,7 @@ def truncation_side_of(folder: str) -> Any:
 
 
 def settings_of(folder: str) -> dict[str, Any]:
-    """Read the settings of the whole model; none if there is no such file.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Read the settings of the whole model; none if there is no such file."""
     if not os.path.exists(os.path.join(folder, SETTINGS)):
         return {}
     settings = read(folder, SETTINGS)
@@ -177,11 +159,7 @@ def settings_of(folder: str) -> dict[str, Any]:
 
 
 def prompts_of(folder: str) -> dict[str, str]:
-    """Return our flags for the prompts of a folder's model; none if it has no prompts.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Return our flags for the prompts of a folder's model; none if it has no prompts."""
     settings = settings_of(folder)
     prompts: dict[str, str | None] = settings.get("prompts") or {}
     default = prompts.get(str(settings.get("default_prompt_name")))
@@ -194,11 +172,7 @@ def prompts_of(folder: str) -> dict[str, str]:
 
 
 def read(folder: str, name: str) -> Any:
-    """Read a JSON file of the folder.
-
-    Raises:
-        InputError: the file is missing, outside the folder, or no JSON.
-    """
+    """Read a JSON file of the folder."""
     path = os.path.normpath(os.path.join(folder, name))
     if os.path.commonpath([os.path.abspath(folder), os.path.abspath(path)]) != os.path.abspath(folder):
         raise damaged(folder, name)
@@ -209,11 +183,7 @@ def read(folder: str, name: str) -> Any:
 
 
 def damaged(folder: str, name: str) -> InputError:
-    """Build the error for an incomplete folder.
-
-    Args:
-        name: of the file that cannot be read.
-    """
+    """Build the error for a folder whose file, or what is in it, cannot be read."""
     return InputError(
         f"--backbone {folder} is a folder of sentence-transformers whose {name} cannot be read; download it again, or "
         f"give --reduction-type."

@@ -161,12 +161,7 @@ def late_interaction(states: Tensor, tokens: JointTokens) -> Tensor:
     ColBERT's MaxSim (Khattab and Zaharia 2020, arXiv 2004.12832): a vector for a whole text cannot say that a candidate
     repeats two words of the third line of a persona; the states of its tokens can (docs/results.md).
 
-    Args:
-        states: [R, T, D], of contexts followed by candidates.
-        tokens: [R, T].
-
-    Returns:
-        [R, K] fp32, -1 to 1, for up to K candidates in a row; 0 if a row has fewer.
+    States [R, T, D] of contexts followed by candidates -> [R, K] fp32, -1 to 1; 0 if a row has fewer candidates.
     """
     places = tokens.places
     directions = functional.normalize(states.float(), dim=-1)

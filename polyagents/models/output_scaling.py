@@ -23,8 +23,7 @@ EXAMPLES = 64  # number of measured texts: some 5,000 tokens, a few seconds of a
 def deviation(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> float:
     """Measure the standard deviation of the outputs' elements over all tokens of all texts, before any scaling.
 
-    Returns:
-        The deviation; 0 or not a number if the outputs are of no use.
+    It is 0 or not a number if the outputs are of no use.
     """
     with in_evaluation(encoder):
         states = [encoder(chunk)[chunk.mask] for _, chunk in encoder.chunks(pad(texts, pad_id))]

@@ -15,13 +15,9 @@ from polyagents.text.normalize import normalized
 class TextLookup(Protocol):
     """Texts by their index: a list, or a store that looks them up on disk."""
 
-    def __len__(self) -> int:
-        """Return the number of texts."""
-        ...
+    def __len__(self) -> int: ...
 
-    def __getitem__(self, index: int, /) -> Any:
-        """Return the text of an index."""
-        ...
+    def __getitem__(self, index: int, /) -> Any: ...
 
 
 class Candidate(NamedTuple):
@@ -78,8 +74,7 @@ class CandidateSet:
 
     def of(self, example: int) -> "TextLookup":
         """Return the texts that one example ranks."""
-        texts = self.texts if self.rows is None else self.texts[example]
-        return texts
+        return self.texts if self.rows is None else self.texts[example]
 
 
 def shared_set(given: Sequence[Candidate], labels: Sequence[Label | None] | None) -> CandidateSet:

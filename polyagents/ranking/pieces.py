@@ -19,14 +19,11 @@ def finished(steps: Steps[Result]) -> Result:
 
 
 def pieces(lengths: Sequence[int], tokens: int) -> list[Sequence[int]]:
-    """Split texts into pieces, of similar length so that little of a piece is padding; few texts stay in their order.
+    """Return the places of texts in pieces of similar length, with little padding; few texts stay in their order.
 
     Args:
         lengths: the tokens of each text.
         tokens: how many a piece may have; it has one text at least.
-
-    Returns:
-        The indices of each piece.
     """
     if sum(lengths) <= tokens:
         return [range(len(lengths))] if lengths else []

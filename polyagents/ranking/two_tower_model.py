@@ -82,9 +82,7 @@ class TwoTowerModel(RankingModel):
         with torch.autocast(self.device.type, torch.bfloat16, enabled=low, cache_enabled=False):
             return self.module.encode_candidates(tokens).cpu()
 
-    def version(self) -> object:
-        """Return an object that stands for the weights of candidates: another one once they have changed."""
-        return self.weights_version()
+    version = RankingModel.weights_version  # those of candidates are watched
 
     def check(self, encoded_by: object) -> None:
         """Refuse candidates that other weights encoded."""
