@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
+from typing import TYPE_CHECKING, Any, TypeVar, overload
 
 import numpy as np
 import torch
@@ -564,27 +564,22 @@ class Ranker:
         """
         if isinstance(contexts, str):
             return np.asarray(self.score([contexts], candidates)[0])
-        known = contexts if isinstance(contexts, ContextVectors) else None
-        vectors = candidates if isinstance(candidates, Tensor) else None
-        if known is not None or vectors is not None:
-            known = self.encode_contexts(cast("Iterable[str]", contexts)) if known is None else known
-            return self._score_vectors(known, self.encode_candidates(candidates) if vectors is None else vectors)
+        if isinstance(contexts, ContextVectors) or isinstance(candidates, Tensor):
+            known = contexts if isinstance(contexts, ContextVectors) else self.encode_contexts(contexts)
+            vectors = candidates if isinstance(candidates, Tensor) else self.encode_candidates(candidates)
+            if vectors.ndim != 2 or vectors.size(1) != known.vectors.size(2):
+                raise InputError(
+                    f"Candidates of shape {list(vectors.shape)} have no score with context vectors of shape "
+                    f"{list(known.vectors.shape)}; both must be [..., D] of one model, as encode_candidates and "
+                    f"encode_contexts return them."
+                )
+            query = Query(two_towers(self.model).module, known.to(self.device))
+            return query.scores(vectors.to(self.device)).cpu().numpy()
         texts, listed = texts_of(contexts, "contexts"), as_listed(candidates, self.model)
         if not texts or not len(listed):
             return np.zeros((len(texts), len(listed)), np.float32)
         parts = [listed.scores(self.model.context_ids(block)).cpu().numpy() for block in in_blocks(texts)]
         return np.concatenate(parts)
-
-    def _score_vectors(self, contexts: ContextVectors, candidates: Tensor) -> np.ndarray:
-        """Return scores [B, C] of vectors that were encoded before."""
-        if candidates.ndim != 2 or candidates.size(1) != contexts.vectors.size(2):
-            raise InputError(
-                f"Candidates of shape {list(candidates.shape)} have no score with context vectors of shape "
-                f"{list(contexts.vectors.shape)}; both must be [..., D] of one model, as encode_candidates and "
-                f"encode_contexts return them."
-            )
-        query = Query(two_towers(self.model).module, contexts.to(self.device))
-        return query.scores(candidates.to(self.device)).cpu().numpy()
 
     @overload  # a str is an Iterable[str], too; the first match counts
     def rank(  # type: ignore[overload-overlap]

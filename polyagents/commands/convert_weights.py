@@ -101,7 +101,7 @@ def write_parlai(model: "RankingModel", file: str) -> str:
     from polyagents.parlai_files import parlai_options
     from polyagents.parlai_files.parlai_weights import ParlaiModel  # imports torch
 
-    saved = {**model.saved, "output_scaling": model.context_encoder.output_scaling}
+    saved = {**model.settings.saved, "output_scaling": model.context_encoder.output_scaling}
     table, config = options_of(model.architecture), model.context_encoder.backbone.config
     options = parlai_options.for_parlai(saved, table, model.architecture, config)
     try:

@@ -47,7 +47,7 @@ def average_of(models: Iterable[tuple[str, RankingModel]]) -> RankingModel:
                 )
         for key, weight in own.items():  # a running mean; parameters that two encoders share come once
             weight.copy_(weight.float().lerp(theirs[key].float(), 1 / count))
-    mean.settings = replace(mean.settings, saved={**mean.saved, AVERAGED: count})
+    mean.settings = replace(mean.settings, saved={**mean.settings.saved, AVERAGED: count})
     return mean
 
 

@@ -171,11 +171,11 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
 
 def config_of_model(model: RankingModel, file: str | None) -> FolderConfig:
     """Build the configuration of a model in memory."""
-    table = options_of(model.architecture)
-    options = {name: model.saved.get(name, option.default) for name, option in table.items()}
+    table, saved = options_of(model.architecture), model.settings.saved
+    options = {name: saved.get(name, option.default) for name, option in table.items()}
     options |= {name: without_path(options[name]) for name in NAME_FILES}
     options["output_scaling"] = model.context_encoder.output_scaling
-    training = {name: model.saved[name] for name in TRAINING_FLAGS if model.saved.get(name) is not None}
+    training = {name: saved[name] for name in TRAINING_FLAGS if saved.get(name) is not None}
     content = model.tokenizer.content()
     return FolderConfig(
         FORMAT,

@@ -27,7 +27,7 @@ def save_model(model: RankingModel, file: str, state: Mapping[str, Any] | None =
         InputError: the disk is full, or the files may not be written.
     """
     refuse_no_file(file)  # before M.dict and M.opt are written
-    options = {**model.saved, "model": f"polyagents:{model.architecture}", "dict_file": f"{file}.dict"}
+    options = {**model.settings.saved, "model": f"polyagents:{model.architecture}", "dict_file": f"{file}.dict"}
     made_for = {name: options.get(name) for name in ("backbone", "vocabulary", "task")}
     DictionaryFile(model.tokenizer, config_values(model.context_encoder.backbone), made_for).write(f"{file}.dict")
     write_text(f"{file}.opt", json.dumps(options, indent=4) + "\n")

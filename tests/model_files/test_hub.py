@@ -102,7 +102,7 @@ def test_an_encoder_of_the_hub_ranks_as_it_is(hub, tmp_path):
     files = {name: (tmp_path / "bert" / name).read_bytes() for name in names}
     hub.put(NAME, files | {"README.md": b"", "evil.py": b"1/0"})
     ranker = Ranker.from_encoder(NAME, no_cuda=True)
-    assert ranker.model.saved["backbone"] == NAME and not any("evil" in asked for asked in hub.asked)
+    assert ranker.model.settings.saved["backbone"] == NAME and not any("evil" in asked for asked in hub.asked)
     assert ranker.score("hi", ["hello"]) == Ranker.from_encoder(folder, no_cuda=True).score("hi", ["hello"])
     with pytest.raises(
         InputError, match="somebody/else is no folder, and could not be had from the model hub: there is"

@@ -39,7 +39,7 @@ def test_models_of_parlais_agents(variant, written, tmp_path):
 @pytest.mark.parametrize("changed", [{"similarity": "cosine"}, {"share_encoders": True}])
 def test_other_models(changed, trained, tmp_path):
     model = Ranker.load(trained("poly")).model
-    settings = settings_of("PolyEncoder", {**model.saved, **changed})
+    settings = settings_of("PolyEncoder", {**model.settings.saved, **changed})
     ranker = Ranker(build_model(copy.deepcopy(model.context_encoder), model.tokenizer, settings))
     ranker.save_pretrained(tmp_path / "folder")
     assert np.array_equal(ranker.score(CONTEXTS, TEXTS), Ranker.load(tmp_path / "folder").score(CONTEXTS, TEXTS))

@@ -212,7 +212,7 @@ def test_a_parlai_model_can_be_what_it_starts_from(written):
 
 def test_scaling_is_measured_by_the_examples():
     ranker = Ranker.train(PAIRS, **SMALL | {"output_scaling": "auto", "learningrate": 0, "max_train_steps": 1})
-    assert ranker.model.context_encoder.output_scaling == ranker.model.saved["output_scaling"] != 1
+    assert ranker.model.context_encoder.output_scaling == ranker.model.settings.saved["output_scaling"] != 1
 
 
 # ---- stopping and going on -------------------------------------------------------------------------------------------
