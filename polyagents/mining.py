@@ -22,11 +22,10 @@ from polyagents.index.manifest import Manifest, index_folder
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
-from polyagents.ranking.ranking_model import RankingModel
+from polyagents.ranking.ranking_model import RankingModel, in_blocks
 from polyagents.ranking.two_tower_model import TwoTowerModel, two_towers
 from polyagents.text.normalize import normalize, normalized
 
-CONTEXTS_AT_ONCE = 64  # chosen here: enough to fill the encoder, little enough to keep [B, C] scores small
 SLACK = 100  # chosen here: how many more candidates than negatives are searched before all of them are scored
 SEED = 0  # of the random negatives
 
@@ -134,8 +133,7 @@ def mine(
     """
     miner = Miner(pairs, model, pool, wanted, margin)
     with Bar(total=len(pairs), unit=" examples", desc="Mining negatives", disable=len(pairs) < BLOCK) as bar:
-        for start in range(0, len(pairs), CONTEXTS_AT_ONCE):
-            block = pairs[start : start + CONTEXTS_AT_ONCE]
+        for block in in_blocks(pairs):
             yield from miner.mine(block)
             bar.update(len(block))
 

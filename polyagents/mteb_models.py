@@ -16,8 +16,7 @@ import numpy as np
 
 from polyagents.errors import InputError
 from polyagents.faults import missing_module
-from polyagents.ranker import CONTEXTS_AT_ONCE, Ranker
-from polyagents.ranking.candidate_set import inline_set
+from polyagents.ranker import Ranker
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
 
@@ -130,9 +129,10 @@ class SearchModel:
         """
         text_of = dict(zip(self.ids, self.texts, strict=True))
         lists = {query: list(top_ranked.get(query, ())) for query in asked}
-        own = [(asked[query], [text_of[document] for document in listed]) for query, listed in lists.items()]
+        own = [[text_of[document] for document in listed] for listed in lists.values()]
+        ranked = self.ranker.model.scores_in_lists(list(asked.values()), own)
         found = {}
-        for (query, listed), scores in zip(lists.items(), scores_in_lists(self.ranker.model, own), strict=True):
+        for (query, listed), scores in zip(lists.items(), ranked, strict=True):
             order = np.argsort(-scores, kind="stable")[:top_k]
             found[query] = {listed[place]: float(scores[place]) for place in order}
         return found
@@ -150,25 +150,11 @@ class PairModel:
         documents = [text for batch in inputs2 for text in batch["text"]]
         pairs = zip(contexts, documents, strict=True)
         # A query's documents follow each other, so that one row of a uni-encoder holds several.
-        lists = [
-            (context, [document for _, document in own])
-            for context, own in itertools.groupby(pairs, lambda pair: pair[0])
-        ]
-        return np.concatenate([np.zeros(0, np.float32), *scores_in_lists(self.ranker.model, lists)])
-
-
-def scores_in_lists(model: RankingModel, lists: Sequence[tuple[str, Sequence[str]]]) -> list[np.ndarray]:
-    """Score each context's own candidates, which may be none: scores [C] for each list."""
-    found: list[np.ndarray] = []
-    for start in range(0, len(lists), CONTEXTS_AT_ONCE):
-        block = lists[start : start + CONTEXTS_AT_ONCE]
-        given = [model.candidates(own) for _, own in block]
-        if any(given):
-            scores = model.scores(model.context_ids([context for context, _ in block]), inline_set(given, None))
-            found += [row[: len(own)] for row, own in zip(scores.cpu().numpy(), given, strict=True)]
-        else:
-            found += [np.zeros(0, np.float32)] * len(block)
-    return found
+        asked, listed = [], []
+        for context, own in itertools.groupby(pairs, lambda pair: pair[0]):
+            asked.append(context)
+            listed.append([document for _, document in own])
+        return np.concatenate([np.zeros(0, np.float32), *self.ranker.model.scores_in_lists(asked, listed)])
 
 
 # ---- texts -----------------------------------------------------------------------------------------------------------

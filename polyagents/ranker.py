@@ -6,7 +6,7 @@ import os
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar, overload
 
@@ -53,7 +53,7 @@ from polyagents.models.architecture import options_of, options_with
 from polyagents.models.formulas import ContextVectors, stacked
 from polyagents.models.two_towers import Query
 from polyagents.options import Role
-from polyagents.ranking.ranking_model import ARITHMETIC, RankingModel
+from polyagents.ranking.ranking_model import ARITHMETIC, RankingModel, in_blocks
 from polyagents.ranking.two_tower_model import two_towers
 from polyagents.surroundings import undisturbed
 from polyagents.training_loop.callbacks import Callback
@@ -65,8 +65,6 @@ if TYPE_CHECKING:
     from polyagents.training_loop.option_types import TrainOptions
 
 AnIndex = TypeVar("AnIndex", bound=Index)
-
-CONTEXTS_AT_ONCE = 64  # chosen here: enough to fill the encoder, little enough to keep [B, C] scores small
 
 
 @dataclass(frozen=True)
@@ -1081,12 +1079,6 @@ def for_index(index: Index, candidates: Any) -> Texts:
     if len(texts) and list((texts.fields or {}).items()) != list((index.fields or {}).items()):
         raise InputError(f"The candidates were read with the fields {texts.fields}, and the index has {index.fields}.")
     return texts
-
-
-def in_blocks(contexts: Sequence[str]) -> Iterator[Sequence[str]]:
-    """Split a long list into blocks that fit the memory."""
-    for start in range(0, len(contexts), CONTEXTS_AT_ONCE):
-        yield contexts[start : start + CONTEXTS_AT_ONCE]
 
 
 def median_seconds(reply: Callable[[str], Any], contexts: Sequence[str]) -> float:

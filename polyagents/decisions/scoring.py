@@ -14,13 +14,11 @@ from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.in_memory import ListedCandidates, ListedOptions
 from polyagents.index.interface import Index
 from polyagents.index.top_k import top_k
-from polyagents.ranking.candidate_set import inline_set
-from polyagents.ranking.ranking_model import RankingModel
+from polyagents.ranking.ranking_model import RankingModel, in_blocks
 
 OptionScores = tuple[Options, Floats, str | None]
 """Options, their scores [O] for one context, and a sentence about what they are; None if they are as given."""
 
-AT_ONCE = 64  # contexts
 READ = 10_000  # options that a joint model reads with one context, at most
 LISTED, SHORTLIST = 10_000, 100  # of an index with more than LISTED candidates, the best SHORTLIST are the options
 
@@ -37,10 +35,7 @@ def option_scores(model: RankingModel, contexts: Sequence[str], options: Options
             f"decide by a bi- or poly-encoder, with this one as rerank."
         )
     listed = ListedOptions(options, model) if options.names != options.texts else ListedCandidates(options.texts, model)
-    parts = [
-        listed.scores(model.context_ids(contexts[start : start + AT_ONCE])).cpu().numpy()
-        for start in range(0, len(contexts), AT_ONCE)
-    ]
+    parts = [listed.scores(model.context_ids(block)).cpu().numpy() for block in in_blocks(contexts)]
     return finite(np.concatenate(parts).astype(np.float64))
 
 
@@ -120,10 +115,6 @@ def distinct_options(texts: Sequence[str], scores: Floats) -> tuple[Options, Flo
 def own_scores(model: RankingModel, contexts: Sequence[str], lists: Sequence[Sequence[str]]) -> Floats:
     """Return scores [E, O] of each example's own options, -inf beyond them."""
     scores = np.full((len(contexts), max(map(len, lists))), -np.inf)
-    for start in range(0, len(contexts), AT_ONCE):
-        some = lists[start : start + AT_ONCE]
-        candidates = inline_set([model.candidates(own) for own in some], None)
-        found = model.scores(model.context_ids(contexts[start : start + AT_ONCE]), candidates).cpu().numpy()
-        for row, own in enumerate(some):
-            scores[start + row, : len(own)] = finite(found[row, : len(own)])
+    for row, own in enumerate(model.scores_in_lists(contexts, lists)):
+        scores[row, : len(own)] = finite(own)
     return scores

@@ -6,10 +6,11 @@ architectures: two towers, whose candidates can be encoded ahead (two_tower_mode
 
 import abc
 import copy
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -20,14 +21,17 @@ from polyagents.models.base import Architecture
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions, RankingOptions
 from polyagents.models.versions import Versions
-from polyagents.ranking.candidate_set import Candidate, CandidateSet
+from polyagents.ranking.candidate_set import Candidate, CandidateSet, inline_set
 from polyagents.ranking.pieces import Steps
 from polyagents.surroundings import undisturbed
 from polyagents.text.tokenizer import RankingTokenizer
 
+Item = TypeVar("Item")
+
 ARITHMETIC = {torch.float32: "fp32", torch.bfloat16: "bf16", torch.float16: "fp16"}
 """What an encoder computes in -> its name in `--precision`."""
 
+CONTEXTS_AT_ONCE = 64  # chosen here: enough to fill the encoder, little enough to keep [B, C] scores small
 # Bytes of encoded candidates after which all are forgotten: 150,000 vectors of width 384, several times the distinct
 # replies of ParlAI's tasks, or the states of 12,000 replies. Without a limit, the candidates of requests to a server
 # would fill the memory.
@@ -115,6 +119,18 @@ class RankingModel(abc.ABC):
     @abc.abstractmethod
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
         """Score a batch's candidates for token ids of B contexts, without gradient: [B, C] fp32."""
+
+    def scores_in_lists(self, contexts: Sequence[str], lists: Sequence[Sequence[str]]) -> list[np.ndarray]:
+        """Score each context's own candidates, which may be none: scores [C] for each list."""
+        found: list[np.ndarray] = []
+        for block in in_blocks(list(zip(contexts, lists, strict=True))):
+            given = [self.candidates(own) for _, own in block]
+            if any(given):
+                scores = self.scores(self.context_ids([context for context, _ in block]), inline_set(given, None))
+                found += [row[: len(own)] for row, own in zip(scores.cpu().numpy(), given, strict=True)]
+            else:
+                found += [np.zeros(0, np.float32)] * len(block)
+        return found
 
     @abc.abstractmethod
     def encode_ids(self, ids: Sequence[Sequence[int]]) -> Sequence[Tensor] | Tensor:
@@ -238,6 +254,12 @@ class RankingModel(abc.ABC):
         for name in sorted(weights):
             parts += [name, bytes_of(weights[name])]
         return fingerprint(parts)
+
+
+def in_blocks(contexts: Sequence[Item]) -> Iterator[Sequence[Item]]:
+    """Split a long list of contexts, or of what has one each, into blocks that fit the memory."""
+    for start in range(0, len(contexts), CONTEXTS_AT_ONCE):
+        yield contexts[start : start + CONTEXTS_AT_ONCE]
 
 
 def bytes_of(tensor: Tensor) -> memoryview:

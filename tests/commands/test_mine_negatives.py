@@ -290,10 +290,10 @@ def test_a_cross_encoder_is_refused(trained, colours, tmp_path, refused):
 
 KILLED = """
 import os, signal, sys
-from polyagents import mining
 from polyagents.index.store import CandidateStore
+from polyagents.ranking import ranking_model
 from polyagents.__main__ import main
-mining.CONTEXTS_AT_ONCE, found, left = 8, CandidateStore.search, iter(range(2))
+ranking_model.CONTEXTS_AT_ONCE, found, left = 8, CandidateStore.search, iter(range(2))
 die = lambda: os.kill(os.getpid(), signal.SIGKILL)
 CandidateStore.search = lambda *given: found(*given) if next(left, None) is not None else die()
 main()
