@@ -17,6 +17,7 @@ from commands import own
 from polyagents import InputError, Match, Pipeline, Ranker
 from polyagents.commands.parlai_command import check_model_file, with_full_names
 from polyagents.files.context_lines import read_contexts
+from polyagents.models.adapters import load_weights
 from polyagents.models.architecture import ARCHITECTURES, options_with
 from polyagents.options import Role
 
@@ -329,7 +330,7 @@ def test_new_weights_have_new_vectors(trained):
     """Vectors of candidates that were met before are forgotten."""
     ranker = Ranker.load(trained("bi"))
     before = ranker.score("hi", REPLIES)
-    ranker.model.load_weights({name: 2 * weight for name, weight in ranker.model.module.state_dict().items()})
+    load_weights(ranker.model.module, {name: 2 * weight for name, weight in ranker.model.module.state_dict().items()})
     again = ranker.score("hi", REPLIES)
     assert not np.isclose(before, again).any()
     ranker.model.weights_changed()

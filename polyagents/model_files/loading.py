@@ -18,7 +18,7 @@ from polyagents.files.json_files import read_json
 from polyagents.files.tensors import wrong_tensors
 from polyagents.model_files import model_folder
 from polyagents.model_files.building import build_encoder, build_model, settings_of, vocabulary_of
-from polyagents.models.adapters import with_frozen_weights
+from polyagents.models.adapters import load_weights, with_frozen_weights
 from polyagents.models.architecture import ARCHITECTURES, MISSING, is_known, options_of
 from polyagents.models.backbone import scratch_config
 from polyagents.models.model_options import of_finished_model
@@ -74,7 +74,7 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
         raise InputError(
             f"{options_file(file)} does not describe a model that can be built ({first_line(error)})."
         ) from error
-    model.load_weights(checked_weights(model, parts.weights, file))
+    load_weights(model.module, checked_weights(model, parts.weights, file))
     model.module.to(device).eval()
     return model
 
@@ -156,7 +156,7 @@ def own_parts(file: str, architecture: str) -> Parts:
     saved = of_finished_model(parlai_options.read_whole(file), file)
     if odd := sorted(options_of(architecture).keys() & read_json(f"{file}.opt").keys() - saved.keys() - {"codes_init"}):
         raise InputError(f"{file}.opt is damaged: {odd[0]} has no value that an option can have.")
-    always = ALWAYS + (ALWAYS_OF_TOWERS if "similarity" in options_of(architecture_of(file)) else ())
+    always = ALWAYS + (ALWAYS_OF_TOWERS if "similarity" in options_of(architecture) else ())
     if missing := [name for name in always if saved.get(name) is None]:
         raise InputError(f"{file}.opt is damaged: it has no {missing[0]}, without which nothing says what it computes.")
     dictionary = f"{file}.dict" if os.path.exists(f"{file}.dict") else str(saved.get("dict_file"))

@@ -79,16 +79,15 @@ def with_frozen_weights(
     return dict(weights) | {name: own[name] for name in base}
 
 
-def load_weights(module: nn.Module, weights: Mapping[str, Tensor], assign: bool) -> None:
+def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
     """Load a model's weights; those of a backbone with adapters are there already, and may be quantised.
 
-    Args:
-        assign: whether these tensors become the model's own (True), or are copied into its tensors (False).
+    On a CPU the tensors become the model's own, so that no weight is in memory twice.
 
     Raises:
         RuntimeError: some weights are missing, unknown or of another shape.
     """
-    adapted = is_adapted(module)
+    adapted, assign = is_adapted(module), next(module.parameters()).device.type == "cpu"
     module.load_state_dict(without_frozen_weights(weights) if adapted else weights, strict=not adapted, assign=assign)
 
 

@@ -109,7 +109,7 @@ def load_from_anywhere(
         quantized: arguments of `from_pretrained` for low precision.
     """
     if config is not None:
-        # A file's weights replace all (RankingModel.load_weights); a head is not among them.
+        # A file's weights replace all (adapters.load_weights); a head is not among them.
         is_replaced = weights is None or kind is transformers.AutoModel
         model = without_weights(config, attention, kind) if is_replaced else drawn_at_random(config, attention, kind)
         if weights is not None:

@@ -165,7 +165,7 @@ class BaseAgent(OptimisingAgent):
 
     def load_state_dict(self, state_dict: dict[str, Any]) -> None:
         """Load TorchAgent's state; on a CPU the loaded weights replace the model's own, so that none exists twice."""
-        load_weights(self.module, state_dict, assign=self.device.type == "cpu")
+        load_weights(self.module, state_dict)
         if train_loop.is_training_run(self.opt):
             align_weights(self.module)
 

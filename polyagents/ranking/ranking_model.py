@@ -16,7 +16,7 @@ from torch import Tensor
 
 from polyagents.errors import InputError, first_line
 from polyagents.files.hashing import fingerprint
-from polyagents.models.adapters import is_adapted, load_weights, merge
+from polyagents.models.adapters import is_adapted, merge
 from polyagents.models.base import Architecture
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions, RankingOptions
@@ -239,14 +239,6 @@ class RankingModel(abc.ABC):
             if isinstance(part, Encoder):
                 part.precision = precision
         self.forget()
-
-    def load_weights(self, weights: Mapping[str, Tensor]) -> None:
-        """Load weights; on a CPU they become the model's own, so that no weight is in memory twice.
-
-        Raises:
-            RuntimeError: some are missing, unknown or of another shape.
-        """
-        load_weights(self.module, weights, assign=self.device.type == "cpu")
 
     def fingerprint_of(self, weights: Mapping[str, Tensor], settings: str) -> str:
         """Compute the SHA-256 of weights by name, the tokenizer, and other settings."""

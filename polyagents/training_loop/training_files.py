@@ -20,6 +20,7 @@ from polyagents.files.own_folder import make_folder_of
 from polyagents.model_files.initial_weights import CHECKPOINT
 from polyagents.model_files.loading import checked_weights, read_weights
 from polyagents.model_files.saving import save_model
+from polyagents.models.adapters import load_weights
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training.candidate_sources import TrainingCandidates
 
@@ -107,9 +108,9 @@ class TrainingFiles:
     def load_best(self, model: RankingModel) -> None:
         """Load the best weights into the model, if any were kept."""
         if self.file is not None and os.path.exists(self.file):
-            model.load_weights(checked_weights(model, read_weights(self.file)["model"], self.file))
+            load_weights(model.module, checked_weights(model, read_weights(self.file)["model"], self.file))
         elif self._best is not None:
-            model.load_weights(self._best)
+            load_weights(model.module, self._best)
 
 
 def drawing_state(candidates: TrainingCandidates) -> dict[str, Any]:
