@@ -60,7 +60,7 @@ def check_files(folder: str) -> None:
             raise ValueError(f"{found.name} in it is not a file, but a pipe, a device or a broken link")
 
 
-def read_config(name: str, flag: str = "--backbone") -> "transformers.PretrainedConfig":
+def read_config(name: str) -> "transformers.PretrainedConfig":
     """Read the configuration of a model's folder or hub name, as `config_of` does.
 
     Raises:
@@ -70,7 +70,8 @@ def read_config(name: str, flag: str = "--backbone") -> "transformers.Pretrained
     """
     if find_adapter_config_file(name) is not None:  # which may name another model, and modules to import
         raise InputError(
-            f"{flag} {name} holds adapters of peft (adapter_config.json); merge them into their model, and give that."
+            f"--backbone {name} holds adapters of peft (adapter_config.json); merge them into their model, and give "
+            f"that."
         )
     if os.path.isdir(name):
         check_files(name)
@@ -90,10 +91,10 @@ def read_config(name: str, flag: str = "--backbone") -> "transformers.Pretrained
         raise ValueError(f"its {CONFIG} holds no fields")
     if any(found.get("quantization_config") for found in groups_in(values)):
         raise InputError(
-            f"{flag} {name} is quantised (quantization_config in its {CONFIG}), and weights are read as they were "
+            f"--backbone {name} is quantised (quantization_config in its {CONFIG}), and weights are read as they were "
             f"trained; give the model it was made from, with --backbone-bits if it is too large."
         )
-    config = config_of(values, f"{flag} {name}: its {CONFIG} cannot be used")
+    config = config_of(values, f"--backbone {name}: its {CONFIG} cannot be used")
     config.name_or_path = name
     return config
 

@@ -53,13 +53,13 @@ def lines_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[byte
         at_start = False
 
 
-def text_lines(file: BinaryIO, name: str, longest: int = LONGEST, keep_ends: bool = False) -> Iterator[str]:
+def text_lines(file: BinaryIO, name: str, keep_ends: bool = False) -> Iterator[str]:
     r"""Yield the same lines as texts; `keep_ends` keeps their "\n" or "\r\n".
 
     Raises:
         InputError: as `lines_of`; or a line is not in UTF-8.
     """
-    for line in lines_of(file, name, longest):
+    for line in lines_of(file, name):
         try:
             yield (line if keep_ends else line.removesuffix(b"\n").removesuffix(b"\r")).decode("utf-8")
         except UnicodeDecodeError as error:
