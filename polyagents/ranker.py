@@ -8,7 +8,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, TypeVar, overload
+from typing import TYPE_CHECKING, Any, TypeVar, cast, overload
 
 import numpy as np
 import torch
@@ -40,7 +40,7 @@ from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.engines.urls import open_engine
 from polyagents.index.faiss_index import Description, build_shortlist, open_shortlist, sample_of
 from polyagents.index.filters import Fields, declared_fields
-from polyagents.index.in_memory import Candidates, InMemoryCandidates, Listed, ListedCandidates, as_index, as_listed
+from polyagents.index.in_memory import Candidates, InMemoryCandidates, Listed, ListedCandidates, as_index
 from polyagents.index.interface import Hits, Index
 from polyagents.index.records import ListedRecords, Records
 from polyagents.index.store import CandidateStore
@@ -542,7 +542,7 @@ class Ranker:
     # ---- scores ----------------------------------------------------------------------------------------------------
 
     @undisturbed()
-    def score(self, contexts: str | Iterable[str] | ContextVectors, candidates: Listed | Tensor) -> np.ndarray:
+    def score(self, contexts: str | Iterable[str] | ContextVectors, candidates: Candidates | Tensor) -> np.ndarray:
         """Score every candidate for every context.
 
         >>> ranker.score(["hi", "how are you"], ["fine", "hello", "bye"]).shape
@@ -552,19 +552,21 @@ class Ranker:
 
         Args:
             contexts: B contexts, or one; or the result of `encode_contexts`.
-            candidates: C texts, or the result of `encode_candidates`; or C options of several texts, as for `rank`.
+            candidates: C texts, options of several texts, or an index, as for `rank`; or the result of
+                `encode_candidates`.
 
         Returns:
-            fp32 [B, C], or [C] for one context.
+            fp32 [B, C], or [C] for one context; -inf for a candidate that was removed from an index.
 
         Raises:
-            InputError: the vectors are not this model's.
+            InputError: the vectors are not this model's, or an engine has the index.
         """
         if isinstance(contexts, str):
             return np.asarray(self.score([contexts], candidates)[0])
         if isinstance(contexts, ContextVectors) or isinstance(candidates, Tensor):
             known = contexts if isinstance(contexts, ContextVectors) else self.encode_contexts(contexts)
-            vectors = candidates if isinstance(candidates, Tensor) else self.encode_candidates(candidates)
+            texts = cast("Iterable[str]", candidates)  # encode_candidates refuses all else
+            vectors = candidates if isinstance(candidates, Tensor) else self.encode_candidates(texts)
             if vectors.ndim != 2 or vectors.size(1) != known.vectors.size(2):
                 raise InputError(
                     f"Candidates of shape {list(vectors.shape)} have no score with context vectors of shape "
@@ -573,11 +575,11 @@ class Ranker:
                 )
             query = Query(two_towers(self.model).module, known.to(self.device))
             return query.scores(vectors.to(self.device)).cpu().numpy()
-        texts, listed = texts_of(contexts, "contexts"), as_listed(candidates, self.model)
-        if not texts or not len(listed):
-            return np.zeros((len(texts), len(listed)), np.float32)
-        parts = [listed.scores(self.model.context_ids(block)).cpu().numpy() for block in in_blocks(texts)]
-        return np.concatenate(parts)
+        asked, index = texts_of(contexts, "contexts"), as_index(candidates, self.model)
+        if not asked or not len(index):
+            return np.zeros((len(asked), len(index)), np.float32)
+        queries = (index.query(self.model, self.model.context_ids(block)) for block in in_blocks(asked))
+        return np.concatenate([index.scores(query).cpu().numpy() for query in queries])
 
     @overload  # a str is an Iterable[str], too; the first match counts
     def rank(  # type: ignore[overload-overlap]

@@ -210,6 +210,17 @@ def test_what_is_no_list_of_texts_is_refused_before_anything_is_written(poly, tm
         Ranker.train([{"context": "hi", "label": given}], backbone="scratch:tiny")
 
 
+def test_an_index_is_scored_as_its_texts_and_is_no_list_of_them(poly):
+    index = poly.prepare(REPLIES)
+    expected = poly.score(CONTEXTS, REPLIES)
+    np.testing.assert_allclose(poly.score(CONTEXTS, index), expected, atol=1e-4)
+    expected[:, 1] = -np.inf
+    np.testing.assert_allclose(poly.score(CONTEXTS, index.remove([REPLIES[1]])), expected, atol=1e-4)
+    for call in (poly.prepare, poly.encode_candidates, lambda given: poly.score(poly.encode_contexts(CONTEXTS), given)):
+        with pytest.raises(InputError, match=r"candidates is <.*; give a"):
+            call(index)
+
+
 def test_an_index_ranks_as_its_texts(poly, tmp_path):
     file, folder = tmp_path / "replies.txt", tmp_path / "replies.index"
     file.write_text("\n".join(REPLIES))

@@ -57,7 +57,8 @@ def items_of(given: Any, name: str, wanted: str) -> list[Any]:
 
 def has_items(given: Any) -> bool:
     """Tell whether a loop over a value finds items, not letters, keys, or the rows or columns of a table."""
-    iterable = isinstance(given, Iterable) or hasattr(given, "__getitem__")  # which is enough for a loop
+    # __getitem__ is enough for a loop, unless a class says by None that it has none.
+    iterable = isinstance(given, Iterable) or (hasattr(given, "__getitem__") and not hasattr(given, "__iter__"))
     one = isinstance(given, (str, bytes, bytearray, Mapping, os.PathLike))
     return iterable and not one and getattr(given, "ndim", 1) == 1
 

@@ -264,13 +264,10 @@ class ListedOptions(ListedCandidates):
         return self.options.scores(super().spread(scores), self.model.module.logit_scale)
 
 
-def as_listed(candidates: Listed, model: RankingModel) -> ListedCandidates:
-    """Return texts, or options of several, as a list that the model reads."""
+def as_index(candidates: Candidates, model: RankingModel) -> Index:
+    """Return an index unchanged, and texts or options as a list that the model reads."""
+    if isinstance(candidates, Index):
+        return candidates
     if isinstance(candidates, Mapping):
         return ListedOptions(OptionTexts.of(candidates, "candidates"), model)
     return ListedCandidates(texts_of(candidates, "candidates"), model)
-
-
-def as_index(candidates: Candidates, model: RankingModel) -> Index:
-    """Return an index unchanged, and texts or options as a list that the model reads."""
-    return candidates if isinstance(candidates, Index) else as_listed(candidates, model)

@@ -122,6 +122,8 @@ class Index(ABC):
     def __getitem__(self, index: int) -> str:
         return self.texts_of([index])[0]
 
+    __iter__ = None  # Python's loop over the places would find removed candidates, too
+
     @abstractmethod
     def find(self, name: str) -> int | None:
         """Return the index of a candidate by its id, a plain line's by its text; None if it is not among them."""
