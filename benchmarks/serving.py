@@ -22,7 +22,7 @@ from polyagents.files.context_lines import read_contexts
 from polyagents.serving.http_server import address, listening, server_of
 from polyagents.serving.limits import TOGETHER
 from polyagents.serving.ranking_app import create_app
-from polyagents.serving.served import Served
+from polyagents.serving.sources import Sources
 
 UNLIMITED = 1_000_000_000  # requests and texts per minute: all clients of a measurement have one address
 TURNS = 4
@@ -35,7 +35,7 @@ def serve(model_file: str, candidates_file: str, together: int, ready: Connectio
         candidates_file: one candidate per line.
         together: the largest number of requests that are ranked at once.
     """
-    served = Served.load(model_file, candidates_file)
+    served = Sources(model_file, candidates_file).read()
     with listening("127.0.0.1", 0) as opened:
         opened.listen()
         ready.send(address(opened))

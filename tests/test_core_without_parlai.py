@@ -74,8 +74,8 @@ assert Ranker.from_pretrained(f"{folder}/poly").rank(contexts[0], texts) == poly
 
 from starlette.testclient import TestClient
 from polyagents.serving.ranking_app import create_app
-from polyagents.serving.served import Served
-with TestClient(create_app(Served.load(f"{models}/poly", file)), "http://127.0.0.1:8008") as client:
+from polyagents.serving.sources import Sources
+with TestClient(create_app(Sources(f"{models}/poly", file).read()), "http://127.0.0.1:8008") as client:
     assert client.post("/rank", json={"context": contexts[0]}).json()["matches"][0]["text"] == found[0][0].text
     assert client.post("/chat", json={"history": [contexts[0]]}).json()["text"]
 try:

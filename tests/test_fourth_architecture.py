@@ -33,7 +33,7 @@ from polyagents.models.tokens import pad
 from polyagents.models.two_towers import TwoTowers
 from polyagents.options import fields_of, option
 from polyagents.serving.ranking_app import create_app
-from polyagents.serving.served import Served
+from polyagents.serving.sources import Sources
 
 MODELS = Path(__file__).parent / "version_0_1"
 CONTEXTS = ["hi , do you ski ?", "i own a dog", "your persona: i ski .\nwhat do you do ?"]
@@ -165,7 +165,7 @@ def test_commands_and_server_rank_alike(made, tmp_path, monkeypatch, capsys):
     monkeypatch.setattr("sys.stdin", io.StringIO("".join(json.dumps({"context": text}) + "\n" for text in CONTEXTS)))
     rank_command.run(vars(rank_command.parser().parse_args(["-mf", file, "--candidates-file", str(path)])))
     lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    with TestClient(create_app(Served.load(file, str(path))), "http://127.0.0.1:8008") as client:
+    with TestClient(create_app(Sources(file, str(path)).read()), "http://127.0.0.1:8008") as client:
         served = [client.post("/rank", json={"context": text}).json() for text in CONTEXTS]
     for line, answer, row in zip(lines, served, expected, strict=True):
         for matches in (line["candidates"], answer["matches"]):

@@ -23,7 +23,7 @@ from polyagents.index.exact import search
 from polyagents.index.in_memory import InMemoryVectors
 from polyagents.parlai_agents.task_reader import TextPair
 from polyagents.serving.ranking_app import create_app
-from polyagents.serving.served import Served
+from polyagents.serving.sources import Sources
 
 pytestmark = pytest.mark.gpu
 
@@ -174,7 +174,7 @@ def test_fixed_candidates_and_a_server_answer_as_on_a_cpu(trained, kind, tmp_pat
     path = tmp_path / "replies.txt"
     path.write_text("\n".join(REPLIES))
     expected = Ranker.load(trained(kind), no_cuda=True, precision="fp32").rank("hi", REPLIES, top_k=3)
-    served = Served.load(trained(kind), str(path))
+    served = Sources(trained(kind), str(path)).read()
     assert served.ranker.device.type == DEVICE
     with TestClient(create_app(served), HERE) as client:
         answer = client.post("/rank", json={"context": "hi", "top_k": 3})

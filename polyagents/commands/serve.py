@@ -174,9 +174,9 @@ def tokens_of(opt: Mapping[str, Any]) -> "Tokens":
 
 
 def write_replies_of_task(model_file: str) -> None:
-    """Write all labels of a model's task to the file where `Served.load` looks for them, if it does not exist.
+    """Write all labels of a model's task to the file where `Sources.read` looks for them, if it does not exist.
 
-    That needs ParlAI, which reads the task; without it `Served.load` says what to give.
+    That needs ParlAI, which reads the task; without it `Sources.read` says what to give.
     """
     from polyagents.parlai_files.parlai_options import read
     from polyagents.ranking.task_candidates import task_candidates_path

@@ -4,7 +4,7 @@ import asyncio
 import json
 import time
 import uuid
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from dataclasses import replace
 from typing import Any
 
@@ -16,8 +16,7 @@ from polyagents.decisions.options import Options
 from polyagents.decisions.scoring import SHORTLIST
 from polyagents.evaluation.intervals import Floats
 from polyagents.index.engines.engine import EngineError
-from polyagents.index.filters import Filter, FilterError
-from polyagents.index.interface import Index
+from polyagents.index.filters import FilterError
 from polyagents.index.top_k import top_k
 from polyagents.ranker import Match, reordered
 from polyagents.serving.batching import (
@@ -39,13 +38,10 @@ from polyagents.serving.limits import TURNS, Rate
 from polyagents.serving.logs import LOG
 from polyagents.serving.messages import CandidateSource, ChatRequest, ChatResponse, RankRequest, RankResponse, one_text
 from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResponse
-from polyagents.serving.problems import Unanswerable
-from polyagents.serving.sentences import shortened
+from polyagents.serving.problems import Unanswerable, shortened
 from polyagents.serving.served import Served, scores_by_text
 from polyagents.serving.systemone_messages import (
     OWN,
-    ModelMetadata,
-    Models,
     SystemOneRequest,
     SystemOneResponse,
     answer_of,
@@ -69,7 +65,7 @@ class Answering:
         """Queue a job for which the model will read that many texts; the second model, if the stage is RERANK.
 
         Args:
-            http: its state has the client, and what is served to it (generations.py).
+            http: its state has the client, and what is served to it (reloading.py).
 
         Raises:
             Refused: 429, the client has used up its texts.
@@ -108,7 +104,7 @@ class Answering:
         if candidates is not None and request.filter:
             raise Unanswerable("filter is for the server's own candidates; those of a request have no fields.")
         context, served = one_text(request.context), http.state.served
-        where = checked_filter(served.candidates, request.filter)
+        where = served.candidates.filter(request.filter)
         job = RankingJob(context, candidates, served.rerank_top if served.second else request.top_k, where)
         texts = served.reads if candidates is None else len(candidates)
         result = await self.done(job, texts, http)
@@ -207,44 +203,10 @@ class Answering:
         last[chosen] = served.second.option_scores(part, {match.text: match.score for match in found.matches})
         return last
 
-    def models(self, served: Served) -> Models:
-        """Answer GET /v1/models."""
-        calibrated = "calibrated" if served.score_map[1] else "not calibrated"
-        described = f"A {served.kind} that chooses among options; {calibrated}."
-        return Models(models=[ModelMetadata(name=served.model, description=described, release_date=served.date)])
-
-    def chat(self, request: ChatRequest, http: HttpRequest) -> "PendingReply":
-        """Queue the job of POST /chat."""
-        served: Served = http.state.served
-        context = "\n".join([*request.persona, *request.history])
-        said = set(context.split("\n"))
-        wanted = request.top_k + min(len(said), TURNS)
-        if served.score_map[1]:
-            wanted = max(wanted, SHORTLIST)
-        if served.second is not None:
-            wanted = max(wanted, served.rerank_top)
-        wanted = -(-wanted // CHAT_STEP) * CHAT_STEP
-        ticket = self.ask(RankingJob(context, None, wanted), served.reads, http)
-        return PendingReply(self, ticket, context, said, request.top_k, http)
-
 
 def source_of(served: Served) -> CandidateSource:
     """Return the server's own candidates as an answer names them."""
     return CandidateSource(name=served.source, size=served.size)
-
-
-def checked_filter(candidates: Index, given: Mapping[str, Any] | None) -> Filter | None:
-    """Check a request's filter against the candidates' fields.
-
-    Raises:
-        Unanswerable: it names an unknown field, or a value of another kind.
-    """
-    if not given:
-        return None
-    try:
-        return candidates.filter(given)
-    except FilterError as error:
-        raise Unanswerable(str(error)) from error
 
 
 class NothingLeft(EngineError):
@@ -252,15 +214,22 @@ class NothingLeft(EngineError):
 
 
 class PendingReply:
-    """A message whose reply is being computed."""
+    """The reply of POST /chat, whose job is in the queue."""
 
-    def __init__(
-        self, answering: Answering, ticket: Ticket, context: str, said: set[str], top_k: int, http: HttpRequest
-    ):
+    def __init__(self, answering: Answering, request: ChatRequest, http: HttpRequest):
         self.begin = time.perf_counter()
-        self.answering, self.ticket, self.context, self.said, self.top_k = answering, ticket, context, said, top_k
-        self.http, self.served = http, http.state.served
+        self.answering, self.http, self.top_k = answering, http, request.top_k
+        self.served: Served = http.state.served
         self.source = source_of(self.served)
+        self.context = "\n".join([*request.persona, *request.history])
+        self.said = set(self.context.split("\n"))
+        wanted = request.top_k + min(len(self.said), TURNS)
+        if self.served.score_map[1]:
+            wanted = max(wanted, SHORTLIST)
+        if self.served.second is not None:
+            wanted = max(wanted, self.served.rerank_top)
+        wanted = -(-wanted // CHAT_STEP) * CHAT_STEP
+        self.ticket = answering.ask(RankingJob(self.context, None, wanted), self.served.reads, http)
 
     async def response(self, is_watched: bool = False) -> ChatResponse:
         """Wait for the reply; as in `interactive`, it repeats no reply unless nothing else remains.
@@ -348,6 +317,6 @@ def failure(error: Exception) -> tuple[int, str]:
     if isinstance(error, EngineError):
         LOG.error("%s", error)
         return 503, "The engine of the candidates does not answer; ask again in a moment. The server's log says more."
-    if isinstance(error, Unanswerable | UnencodableText):
+    if isinstance(error, Unanswerable | FilterError | UnencodableText):
         return 422, str(error)
     return 500, f"The model failed with {type(error).__name__}; the server's log says more."

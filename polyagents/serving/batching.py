@@ -10,7 +10,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -22,9 +22,10 @@ from polyagents.serving.limits import STUCK_SECONDS, TOGETHER, WAITING
 from polyagents.serving.logs import LOG
 from polyagents.serving.worker_thread import WorkerThread
 
+if TYPE_CHECKING:
+    from polyagents.serving.served import Served
+
 SEARCH, RERANK, ENCODE = "search", "rerank", "encode"
-ContextMatches = tuple[list[Match], bool]
-"""The matches of one context, and whether they are complete (Ranker.search)."""
 
 
 class QueueFull(Exception):
@@ -46,43 +47,6 @@ class Encoding:
     def part(self, start: int, stop: int) -> "Encoding":
         """Return the encoding of the texts from one place to another, without the last."""
         return Encoding(self.vectors[start:stop], self.tokens[start:stop])
-
-
-class QueuedModel(Protocol):
-    """What a batcher requires of a model, whose calls come in pieces; `Served` implements it."""
-
-    def rank(
-        self, contexts: Sequence[str], candidates: tuple[str, ...] | None, top_k: int, where: Filter | None = None
-    ) -> Steps[list[ContextMatches]]:
-        """Rank candidates, or the server's own if they are None, for every context (one line per turn).
-
-        Args:
-            where: conditions that the server's own must meet.
-
-        Returns:
-            The `top_k` best matches of each context, in the order of the contexts.
-        """
-        ...
-
-    def encode(self, texts: Sequence[str], are_contexts: bool) -> Steps[Encoding]:
-        """Encode contexts, or else candidates: one vector per text."""
-        ...
-
-    def length_class(self, text: str) -> int:
-        """Return the class of a text's length; texts of one class are worth encoding in one call."""
-        ...
-
-
-class Job(Protocol):
-    """The work of the model for one request."""
-
-    def kind(self, model: QueuedModel) -> Hashable:
-        """Return a key that is equal for jobs that one call of the model can do together."""
-        ...
-
-    def do(self, model: QueuedModel, jobs: Sequence[Any]) -> Steps[Sequence[Any]]:
-        """Do jobs of one kind, this one among them, in one call of the model; the results are in their order."""
-        ...
 
 
 @dataclass(frozen=True)
@@ -108,11 +72,11 @@ class RankingJob:
     top_k: int
     where: Filter | None = None
 
-    def kind(self, model: QueuedModel) -> Hashable:
+    def kind(self, model: "Served") -> Hashable:
         """Return a key that is equal for jobs with the same candidates and top_k, and contexts of similar length."""
         return self.candidates, self.top_k, self.where, model.length_class(self.context)
 
-    def do(self, model: QueuedModel, jobs: Sequence["RankingJob"]) -> Steps[Sequence[RankingResult]]:
+    def do(self, model: "Served", jobs: Sequence[Any]) -> Steps[Sequence[RankingResult]]:
         """Rank the candidates for the contexts of all jobs."""
         ranked = yield from model.rank([job.context for job in jobs], self.candidates, self.top_k, self.where)
         return [RankingResult(matches, complete, len(jobs)) for matches, complete in ranked]
@@ -125,15 +89,19 @@ class EncodingJob:
     texts: tuple[str, ...]
     are_contexts: bool
 
-    def kind(self, model: QueuedModel) -> Hashable:
+    def kind(self, model: "Served") -> Hashable:
         """Return a key that is equal for single texts of similar length; several texts have a key of their own."""
         return self.are_contexts, model.length_class(self.texts[0]) if len(self.texts) == 1 else self.texts
 
-    def do(self, model: QueuedModel, jobs: Sequence["EncodingJob"]) -> Steps[Sequence[Encoding]]:
+    def do(self, model: "Served", jobs: Sequence[Any]) -> Steps[Sequence[Encoding]]:
         """Encode the texts of all jobs."""
         encoding = yield from model.encode([text for job in jobs for text in job.texts], self.are_contexts)
         stops = itertools.accumulate(len(job.texts) for job in jobs)
         return [encoding.part(stop - len(job.texts), stop) for job, stop in zip(jobs, stops, strict=True)]
+
+
+Job = RankingJob | EncodingJob
+"""The work of the model for one request: `do` does jobs of one `kind` together, with results in their order."""
 
 
 @dataclass(eq=False)
@@ -151,7 +119,7 @@ class Ticket:
     """
 
     job: Job
-    model: QueuedModel
+    model: "Served"
     client: str
     kind: Hashable
     ahead: int
@@ -220,7 +188,7 @@ class Batcher:
         stuck = self.busy_since is not None and time.monotonic() - self.busy_since > STUCK_SECONDS
         return self.worker is not None and not self.worker.done() and not stuck
 
-    def ask(self, job: Job, model: QueuedModel, client: str = "", stage: str = SEARCH) -> Ticket:
+    def ask(self, job: Job, model: "Served", client: str = "", stage: str = SEARCH) -> Ticket:
         """Queue a job for a model; in a full queue, it takes the place of the newest job of the client with the most.
 
         Raises:

@@ -8,7 +8,7 @@ from pydantic import AfterValidator, BaseModel, BeforeValidator, Field
 
 from polyagents.files.json_files import json_number
 from polyagents.index.columns import Columns, Record
-from polyagents.index.filters import FilterError, parse_filter
+from polyagents.index.filters import parse_filter
 from polyagents.ranker import Match
 from polyagents.serving.limits import CANDIDATES, DOCUMENT_CHARACTERS
 from polyagents.serving.messages import A_CONTEXT, Context, GivenFilter, Request, Text, whole_number
@@ -101,15 +101,11 @@ class RerankRequest(Request):
         """Return the places of the documents that meet the filter; their fields are texts.
 
         Raises:
-            Unanswerable: no document has a field that it names, or a value is not a text.
+            FilterError: no document has a field that it names, or a value is not a text.
         """
         documents = [{"text": one} if isinstance(one, str) else one for one in self.documents]
         fields = dict.fromkeys((name for document in documents for name in document), "text")
-        try:
-            where = parse_filter(self.filter, fields)
-        except FilterError as error:
-            raise Unanswerable(str(error)) from error
-        if where is None:
+        if (where := parse_filter(self.filter, fields)) is None:
             return list(range(len(documents)))
         records = [Record("", "", tuple(map(document.get, fields))) for document in documents]
         return np.flatnonzero(Columns.of(records, fields).mask(where)).tolist()

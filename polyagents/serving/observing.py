@@ -21,11 +21,10 @@ from prometheus_client import (
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from polyagents.serving.generations import Generations
 from polyagents.serving.guard import adding_headers
 from polyagents.serving.logs import LOG, REQUEST_ID, begin_request
 from polyagents.serving.problems import EMBEDDINGS, MODELS, RERANK_V1, RERANK_V2, SYSTEM_ONE
-from polyagents.serving.reloading import RELOAD, Reloader
+from polyagents.serving.reloading import RELOAD, Generations, Reloader
 from polyagents.serving.worker_thread import WorkerThread
 
 HEALTH, READY, METRICS = "/healthz", "/readyz", "/metrics"

@@ -1,5 +1,6 @@
 """An error as JSON: one sentence, where the clients of its path look for it."""
 
+import json
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,3 +31,16 @@ def shaped(path: str, sentence: str, status: int) -> dict[str, Any]:
         kind = "server_error" if status >= 500 else "invalid_request_error"
         return {"error": {"message": sentence, "type": kind, "param": None, "code": None}}
     return {"error": sentence}
+
+
+def shortened(value: Any) -> str:
+    """Describe a value, short, and safe to send back."""
+    if isinstance(value, str):
+        try:
+            value.encode("utf-8")
+        except UnicodeEncodeError:
+            return "a text with half a surrogate pair, which is not a character"
+        return f"a text of {len(value):,} characters"
+    if isinstance(value, (list, dict)):
+        return f"{'a list' if isinstance(value, list) else 'an object'} of {len(value):,}"
+    return json.dumps(value)[:40]  # a number, true, false or null

@@ -1,6 +1,8 @@
 """Reloading: another generation is loaded beside the one that is served, tried, and put in its place.
 
-It happens when the files have changed, on SIGHUP, and on `POST /admin/reload`. What is refused changes nothing.
+It happens when the files have changed, on SIGHUP, and on `POST /admin/reload`. What is refused changes nothing. A
+request is answered to its end by the generation that it began with, so no answer mixes two. The old one is released
+once its last request has ended.
 """
 
 import asyncio
@@ -9,17 +11,20 @@ import gc
 import os
 import signal
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 
 from fastapi import FastAPI
 from fastapi import Request as HttpRequest
 from fastapi.responses import JSONResponse, Response
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from polyagents.errors import InputError
 from polyagents.faults import users_fault
-from polyagents.serving.generations import Generations
+from polyagents.serving.guard import adding_headers, header_value
 from polyagents.serving.logs import LOG
 from polyagents.serving.problems import problem
+from polyagents.serving.served import Served
 from polyagents.serving.sources import Sources, alias_of
 from polyagents.serving.tokens import Tokens
 from polyagents.serving.worker_thread import WorkerThread
@@ -27,6 +32,79 @@ from polyagents.serving.worker_thread import WorkerThread
 RELOAD = "/admin/reload"
 WATCH_SECONDS = 2.0  # between two looks at the files; a change is loaded if the next look finds no other
 RETRY_SECONDS = 60.0  # after which files that were refused are tried again: memory, or an engine, may have been short
+
+
+class Generations:
+    """The generation that is served, and the older ones that still answer requests. For the event loop's thread only.
+
+    Attributes:
+        current: answers the requests that come now.
+        requests: how many requests each generation is answering.
+        since: when the current one was put there, in seconds since 1970.
+    """
+
+    def __init__(self, served: Served):
+        self.current, self.since = served, time.time()
+        self.requests: Counter[Served] = Counter()
+
+    def __len__(self) -> int:
+        return len({self.current, *self.requests})
+
+    @contextlib.contextmanager
+    def held(self) -> Iterator[Served]:
+        """Keep the current generation until the end of the `with`, whatever is served meanwhile."""
+        served = self.current
+        self.requests[served] += 1
+        try:
+            yield served
+        finally:
+            self.requests[served] -= 1
+            self._release(served)
+
+    def switch(self, served: Served) -> None:
+        """Serve another generation from now on."""
+        old, self.current, self.since = self.current, served, time.time()
+        self._release(old)
+
+    def _release(self, served: Served) -> None:
+        """Close a generation that nobody needs any more, in a thread: it may have gigabytes to give back."""
+        if self.requests[served] == 0:
+            del self.requests[served]
+            if served is not self.current:
+                asyncio.get_running_loop().run_in_executor(None, served.close)
+
+
+class Held:
+    """An ASGI application whose requests keep their generation, in `state.served`; headers name it.
+
+    `state.took` is for the seconds of each stage, which the header Server-Timing then has.
+    """
+
+    def __init__(self, app: ASGIApp, generations: Generations):
+        self.app, self.generations = app, generations
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on, with the generation that is current now."""
+        if scope["type"] != "http":
+            await self.app(scope, receive, send)
+            return
+        with self.generations.held() as served:
+            took: dict[str, float] = {}
+            scope.setdefault("state", {}).update(served=served, took=took)
+            headers = headers_of(served.trace)
+
+            async def timed(message: Message) -> None:
+                if took:
+                    headers["Server-Timing"] = ", ".join(f"{one};dur={took[one] * 1e3:.1f}" for one in took)
+                await answer(message)
+
+            answer = adding_headers(send, headers)
+            await self.app(scope, receive, timed)
+
+
+def headers_of(trace: Mapping[str, str]) -> dict[str, str]:
+    """Return `Polyagents-Model` and so on; characters that a header cannot have are percent-encoded."""
+    return {f"Polyagents-{name.title()}": header_value(value) for name, value in trace.items()}
 
 
 class Reloader:

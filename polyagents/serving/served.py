@@ -18,22 +18,22 @@ from polyagents.decisions.score_map import ScoreMap
 from polyagents.decisions.scoring import SHORTLIST
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint
-from polyagents.index.filters import Filter, declared_fields
-from polyagents.index.in_memory import ListedCandidates, as_index
+from polyagents.index.filters import Filter
+from polyagents.index.in_memory import ListedCandidates
 from polyagents.index.interface import DIGITS, Index
-from polyagents.index.records import candidates_of
 from polyagents.models.bi import BiEncoder
 from polyagents.models.encoder import CHUNK_TOKENS
 from polyagents.pipeline import RERANK_TOP
 from polyagents.ranker import Match, Ranker, matches_of
 from polyagents.ranking.option_texts import OptionTexts
 from polyagents.ranking.pieces import Steps, finished, pieces
-from polyagents.ranking.task_candidates import task_candidates_file
 from polyagents.ranking.two_tower_model import two_towers
-from polyagents.serving.batching import ContextMatches, Encoding, RankingResult
+from polyagents.serving.batching import Encoding, RankingResult
 from polyagents.serving.limits import PIECE_CHUNKS
 from polyagents.serving.problems import RERANK_V2, Unanswerable
-from polyagents.zoo.resolve import zoo_file
+
+ContextMatches = tuple[list[Match], bool]
+"""The matches of one context, and whether they are complete (Ranker.search)."""
 
 SHORT = 256  # characters, some 60 tokens: up to there a call costs more than the padding
 
@@ -59,47 +59,6 @@ class Served:
     second: "Served | None" = None
     rerank_top: int = RERANK_TOP
     stamps: Mapping[str, Any] | None = None
-
-    @classmethod
-    def load(
-        cls,
-        model_file: str,
-        candidates_file: str | None = None,
-        index_dir: str | None = None,
-        index_url: str | None = None,
-        backend: str = "torch",
-        rerank: str | None = None,
-        rerank_top: int = RERANK_TOP,
-        fields: str | None = None,
-    ) -> "Served":
-        """Load a model and encode its candidates; without any source, all labels of its task, as `interactive`.
-
-        Args:
-            candidates_file: one candidate per line; or with ids, JSON lines or Parquet.
-            index_dir: a folder that `build_index` has written.
-            index_url: an engine and the name of its candidates.
-            backend: the runtime of the encoders, as for `Ranker.load`.
-            rerank: the file of a second model, which orders the best `rerank_top` candidates anew.
-            fields: declared fields of a candidates file with ids, between commas, as for `Ranker.index`.
-
-        Raises:
-            InputError: something of it cannot be read, or there are no candidates.
-        """
-        ranker, second = Ranker.load(model_file, backend=backend), None
-        if rerank:
-            other = Ranker.load(rerank, backend=backend)
-            second = cls(other, ListedCandidates([], other.model), public_name(rerank), "")
-        index: Index
-        if index_url:
-            made = index = ranker.open_engine(index_url)
-            source = made.engine.name
-        elif index_dir:
-            index, source = ranker.open_index(index_dir), public_name(index_dir)
-        else:
-            file = candidates_file or task_candidates_file(zoo_file(model_file), ranker.model.settings.saved)
-            prepared = ranker.prepare(candidates_of(file, declared_fields(fields)))
-            index, source = as_index(prepared, ranker.model), public_name(file)
-        return cls(ranker, index, public_name(model_file), source, second=second, rerank_top=rerank_top)
 
     @functools.cached_property
     def size(self) -> int:
@@ -281,8 +240,3 @@ def scores_by_text(matches: Sequence[Match]) -> tuple[list[str], np.ndarray]:
     """Return the different texts of matches, and the score of each."""
     found = {match.text: match.score for match in matches}
     return list(found), np.array(list(found.values()), np.float64)
-
-
-def public_name(path: str) -> str:
-    """Return what clients may see of a path: its last part; a name in the zoo is not a path."""
-    return path if path.startswith("zoo:") else os.path.basename(os.path.abspath(path))

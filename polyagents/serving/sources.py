@@ -14,8 +14,14 @@ from polyagents.backends.runtimes import TORCH
 from polyagents.errors import InputError
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.faiss_index import DESCRIPTION
+from polyagents.index.filters import declared_fields
+from polyagents.index.in_memory import ListedCandidates, as_index
+from polyagents.index.interface import Index
 from polyagents.index.manifest import MANIFEST
+from polyagents.index.records import candidates_of
 from polyagents.pipeline import RERANK_TOP
+from polyagents.ranker import Ranker
+from polyagents.ranking.task_candidates import task_candidates_file
 from polyagents.serving.served import Served
 from polyagents.zoo.resolve import zoo_file
 
@@ -24,12 +30,16 @@ PARTS = ("", ".opt", ".dict", ".calibration.json")  # of a model file
 
 @dataclass(frozen=True)
 class Sources:
-    """What `serve` was told to serve: a model, and candidates as `Served.load` takes them.
+    """What `serve` was told to serve: a model, and candidates; by default all labels of its task, as `interactive`.
 
     Attributes:
+        candidates_file: one candidate per line; or with ids, JSON lines or Parquet.
+        index_dir: a folder that `build_index` has written.
+        index_url: an engine and the name of its candidates.
+        backend: the runtime of the encoders, as for `Ranker.load`.
         hand_over: the probability below which a person should reply.
-        rerank: the file of a second model, for the best `rerank_top` candidates.
-        fields: of a candidates file with ids.
+        rerank: the file of a second model, which orders the best `rerank_top` candidates anew.
+        fields: declared fields of a candidates file with ids, between commas, as for `Ranker.index`.
     """
 
     model_file: str
@@ -42,23 +52,35 @@ class Sources:
     rerank_top: int = RERANK_TOP
     fields: str | None = None
 
+    def read(self) -> Served:
+        """Load the model and encode its candidates.
+
+        Raises:
+            InputError: something of it cannot be read, or there are no candidates.
+        """
+        ranker, second = Ranker.load(self.model_file, backend=self.backend), None
+        if self.rerank:
+            other = Ranker.load(self.rerank, backend=self.backend)
+            second = Served(other, ListedCandidates([], other.model), public_name(self.rerank), "")
+        index: Index
+        if self.index_url:
+            made = index = ranker.open_engine(self.index_url)
+            source = made.engine.name
+        elif self.index_dir:
+            index, source = ranker.open_index(self.index_dir), public_name(self.index_dir)
+        else:
+            file = self.candidates_file or task_candidates_file(zoo_file(self.model_file), ranker.model.saved)
+            prepared = ranker.prepare(candidates_of(file, declared_fields(self.fields)))
+            index, source = as_index(prepared, ranker.model), public_name(file)
+        return Served(ranker, index, public_name(self.model_file), source, second=second, rerank_top=self.rerank_top)
+
     def load(self) -> Served:
         """Load a generation, model, candidates and calibration, and try it out.
 
         Raises:
             InputError: something of it cannot be read, does not fit the rest, or does not rank.
         """
-        stamps = self.stamps()
-        served = Served.load(
-            self.model_file,
-            self.candidates_file,
-            self.index_dir,
-            self.index_url,
-            self.backend,
-            self.rerank,
-            self.rerank_top,
-            self.fields,
-        )
+        stamps, served = self.stamps(), self.read()
         try:
             served = replace(served, hand_over=self.hand_over, stamps=stamps | alias_of(served))
             if self.hand_over and not served.score_map[1]:
@@ -131,3 +153,8 @@ def alias_of(served: Served) -> dict[str, Any]:
     if not isinstance(candidates, EngineCandidates):
         return {}
     return {"alias": [version.model for version in candidates.engine.versions() if version.is_current]}
+
+
+def public_name(path: str) -> str:
+    """Return what clients may see of a path: its last part; a name in the zoo is not a path."""
+    return path if path.startswith("zoo:") else os.path.basename(os.path.abspath(path))

@@ -16,7 +16,7 @@ from polyagents import Ranker
 from polyagents.errors import InputError
 from polyagents.index.engines.urls import open_engine
 from polyagents.serving.ranking_app import create_app
-from polyagents.serving.served import Served
+from polyagents.serving.sources import Sources
 
 REPLIES = [
     f"i like {colour} {thing}" for colour in ("red", "blue", "green") for thing in ("cars", "hats", "tea", "fish")
@@ -113,7 +113,7 @@ def test_candidates_with_ids_are_filtered_updated_removed_and_served(address, li
     (line,) = lines("index", "remove", "--candidates-file", tmp_path / "gone.txt", *where)
     assert (line["candidates"], line["fields"]) == (11, {"colour": "text", "n": "int"})
     assert rank({"colour": "pink"}) == {"r3": "i like tea"} and len(rank({})) == 11
-    served = Served.load(trained("poly"), index_url=where[1])
+    served = Sources(trained("poly"), index_url=where[1]).read()
     with TestClient(create_app(served), HERE) as client:
         asked = {"context": "i would like tea", "filter": {"colour": ["pink", "green"]}}
         matches = client.post("/rank", json=asked).json()["matches"]
@@ -211,7 +211,7 @@ def test_a_server_says_that_its_engine_is_away_and_goes_on_when_it_is_back(train
     url = f"milvus://127.0.0.1:{port}/replies"
     with engines.milvus_server(data, port):
         ranker.index_in_engine(REPLIES, url)
-        served = Served.load(trained("bi"), index_url=url)
+        served = Sources(trained("bi"), index_url=url).read()
         client = TestClient(create_app(served), HERE)
         client.__enter__()
         first = client.post("/rank", json={"context": "tea", "top_k": 2}).json()

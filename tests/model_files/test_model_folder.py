@@ -12,7 +12,7 @@ from commands import SAMPLE, evaluate, own
 from polyagents import InputError, Ranker
 from polyagents.model_files.building import build_model, settings_of
 from polyagents.model_files.model_card import wilson
-from polyagents.serving.served import Served
+from polyagents.serving.sources import Sources
 
 CONTEXTS = ["i like red\ndo you like red too ?", "", "where is canada"]
 TEXTS = ["so you like red", "canada is in north america", "", "so you like red"]
@@ -113,7 +113,7 @@ def test_commands_take_a_folder(trained, replies, tmp_path, monkeypatch, capsys)
         own("rank", "-mf", file, "--index-dir", tmp_path / "index")
         said.append(capsys.readouterr().out)
     assert said[0] == said[1] != ""
-    assert Served.load(str(tmp_path / "folder"), index_dir=str(tmp_path / "index")).kind == "bi-encoder"
+    assert Sources(str(tmp_path / "folder"), index_dir=str(tmp_path / "index")).read().kind == "bi-encoder"
 
 
 def hits(file):

@@ -18,7 +18,7 @@ from polyagents.serving.http_server import server_of
 from polyagents.serving.limits import Rate
 from polyagents.serving.observing import Readiness
 from polyagents.serving.ranking_app import create_app
-from polyagents.serving.served import Served
+from polyagents.serving.sources import Sources
 from polyagents.serving.tokens import MOST, Tokens
 
 
@@ -183,7 +183,7 @@ def test_a_piece_has_as_many_tokens_as_fit(lengths, tokens, sizes):
 
 
 def test_a_turn_is_two_chunks_of_the_encoder(trained, replies):
-    served = Served.load(trained("bi"), str(replies))
+    served = Sources(trained("bi"), str(replies)).read()
     assert served.piece_tokens == 2 * 2_048 and served.reads == 1
     assert served.document_tokens == served.ranker.model.settings.label_truncate
     lengths = {1: 0, 304: 0, 305: 1, 430: 1, 431: 2}  # characters -> class: half an octave each, from 256 on
@@ -191,7 +191,7 @@ def test_a_turn_is_two_chunks_of_the_encoder(trained, replies):
 
 
 def test_a_joint_model_reads_every_candidate_each_time(trained, replies):
-    assert Served.load(trained("cross"), str(replies)).reads == 6
+    assert Sources(trained("cross"), str(replies)).read().reads == 6
 
 
 @pytest.mark.parametrize(("said", "wanted"), [(6, 16), (7, 32), (22, 32), (200, 224)])

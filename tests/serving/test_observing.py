@@ -14,7 +14,7 @@ from polyagents.errors import InputError
 from polyagents.serving import observing
 from polyagents.serving.http_server import address, listening, server_of
 from polyagents.serving.ranking_app import create_app
-from polyagents.serving.served import Served
+from polyagents.serving.sources import Sources
 
 
 def figures(client, **headers):
@@ -141,9 +141,9 @@ def hidden(request, model, tmp_path):
     replies = tmp_path / "replies.txt"
     replies.write_text("\n".join(REPLIES))
     if request.param == "candidates":
-        return Served.load(file, str(replies)), tmp_path.name
+        return Sources(file, str(replies)).read(), tmp_path.name
     ranker.index(replies, tmp_path / "index")
-    served = Served.load(file, index_dir=str(tmp_path / "index"))
+    served = Sources(file, index_dir=str(tmp_path / "index")).read()
     if "damaged" in request.param:
 
         def damaged(*_):

@@ -9,7 +9,7 @@ from starlette.testclient import TestClient
 
 from polyagents import InputError, Pipeline, Ranker
 from polyagents.serving.ranking_app import create_app
-from polyagents.serving.served import Served
+from polyagents.serving.sources import Sources
 
 TOP = 4
 
@@ -24,7 +24,7 @@ def client(trained, tmp_path_factory):
     """A client of a bi-encoder with a cross-encoder for its best four."""
     path = tmp_path_factory.mktemp("pipeline") / "replies.txt"
     path.write_text("\n".join(REPLIES))
-    served = Served.load(trained("bi"), str(path), rerank=trained("cross"), rerank_top=TOP)
+    served = Sources(trained("bi"), str(path), rerank=trained("cross"), rerank_top=TOP).read()
     served.try_out()
     with TestClient(create_app(served, per_minute=10**6, texts_per_minute=10**6), HERE) as client:
         yield client
@@ -110,7 +110,7 @@ def test_decisions_are_those_of_python_with_the_calibration_of_both(model, train
     first, second = Ranker.load(file), Ranker.load(trained("cross"))
     examples = [{"context": f"{n} plus 1", "label": "more" if n % 3 else "less"} for n in range(100)]
     first.calibrate(examples, rerank=second, rerank_top=top)
-    served = Served.load(file, str(replies), rerank=trained("cross"), rerank_top=top)
+    served = Sources(file, str(replies), rerank=trained("cross"), rerank_top=top).read()
     assert served.score_map[1]
     criteria = {"a": ["hi there", "bye"], "b": "i do not know", "c": "tell me more"}
     questions = {"own": {"type": "choice", "criteria": {f"@{served.source}": None}}}

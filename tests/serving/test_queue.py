@@ -16,6 +16,7 @@ from polyagents.serving.batching import QueueFull, RankingJob
 from polyagents.serving.guard import Guard
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.served import Served
+from polyagents.serving.sources import Sources
 
 
 class Panic(BaseException):
@@ -172,7 +173,7 @@ def test_probes_say_that_nobody_is_answered(monkeypatch):
 @pytest.mark.parametrize("kind", ["bi", "cross"])
 def test_a_panic_of_the_tokenizer_is_only_for_the_request_that_caused_it(trained, kind, replies, monkeypatch):
     monkeypatch.setenv("RUST_BACKTRACE", "0")  # printing one takes a second
-    served = Served.load(trained(kind), str(replies))
+    served = Sources(trained(kind), str(replies)).read()
     compiled = served.ranker.model.tokenizer.compiled
     compiled.normalizer = Sequence([Replace(Regex("(z|z)+$"), "")])
     bad = "z" * 40 + "!"
@@ -323,7 +324,7 @@ def test_a_long_job_whose_client_has_gone_is_not_gone_on_with():
 
 @pytest.mark.parametrize("kind", ["bi", "poly", "uni", "cross"])
 def test_pieces_change_no_answer(trained, kind, replies, monkeypatch):
-    served = Served.load(trained(kind), str(replies))
+    served = Sources(trained(kind), str(replies)).read()
     words = ["so", "you", "like", "red", "blue", "hi", "bye"]
     distinct = [" ".join(some) for length in (1, 2, 3) for some in itertools.permutations(words, length)]
     candidates = tuple(distinct[place % 90 * 2] for place in range(120))  # of 1 to 3 words, some twice
@@ -339,7 +340,7 @@ def test_pieces_change_no_answer(trained, kind, replies, monkeypatch):
             count += 1
 
     expected = served.ranker.rank(contexts, candidates, top_k=120)
-    fresh = Served.load(trained(kind), str(replies))  # with empty caches
+    fresh = Sources(trained(kind), str(replies)).read()  # with empty caches
     monkeypatch.setattr(Served, "piece_tokens", 100)
     count, found = pieces_and_result(fresh.rank(contexts, candidates, 120))
     assert count > 1

@@ -28,7 +28,7 @@ from polyagents.serving.batching import EncodingJob, QueueFull, RankingJob
 from polyagents.serving.guard import Guard
 from polyagents.serving.limits import Rate
 from polyagents.serving.ranking_app import create_app
-from polyagents.serving.served import Served
+from polyagents.serving.sources import Sources
 
 SCRIPT = "<script>alert(1)</script>"
 
@@ -38,7 +38,7 @@ def served(trained, tmp_path_factory):
     """A poly-encoder with six replies."""
     path = tmp_path_factory.mktemp("serve") / "replies.txt"
     path.write_text("\n".join(REPLIES))
-    return Served.load(trained("poly"), str(path))
+    return Sources(trained("poly"), str(path)).read()
 
 
 @pytest.fixture
@@ -82,7 +82,7 @@ def test_rank_takes_turns_and_candidates_of_its_own(client, served):
 
 @pytest.mark.parametrize("kind", ["bi", "cross"])
 def test_the_other_architectures_are_served(trained, replies, kind):
-    served = Served.load(trained(kind), str(replies))
+    served = Sources(trained(kind), str(replies)).read()
     with TestClient(create_app(served), HERE) as client:
         answer = client.post("/rank", json={"context": "hi !"}).json()
     assert answer["matches"] == found(served.ranker.rank("hi !", REPLIES))
@@ -92,7 +92,7 @@ def test_an_index_is_served(model, replies, tmp_path):
     file = str(model("bi"))
     ranker = Ranker.load(file)
     index = ranker.index(replies, tmp_path / "index")
-    with TestClient(create_app(Served.load(file, index_dir=str(tmp_path / "index"))), HERE) as client:
+    with TestClient(create_app(Sources(file, index_dir=str(tmp_path / "index")).read()), HERE) as client:
         answer = client.post("/rank", json={"context": "hi !", "top_k": 2}).json()
     assert answer["matches"] == found(ranker.rank("hi !", index, top_k=2))
     assert answer["candidates"] == {"name": "index", "size": 6}
@@ -115,10 +115,10 @@ def test_candidates_with_ids_are_served_and_filtered(trained, tmp_path, kind):
     ranker, fields = Ranker.load(file), ["last", "length:int"]
     if kind == "index":
         index = ranker.index(tmp_path / "faq.jsonl", tmp_path / "index", fields=fields)
-        served = Served.load(file, index_dir=str(tmp_path / "index"))
+        served = Sources(file, index_dir=str(tmp_path / "index")).read()
     else:
         index = ranker.prepare(WITH_IDS, fields)
-        served = Served.load(file, str(tmp_path / "faq.jsonl"), fields="last,length:int")
+        served = Sources(file, str(tmp_path / "faq.jsonl"), fields="last,length:int").read()
     with TestClient(create_app(served), HERE) as client:
         for given, left in FILTERS:
             answer = client.post("/rank", json={"context": "hi !", "filter": given}).json()
@@ -165,9 +165,9 @@ def test_documents_are_filtered_by_their_texts_and_keep_their_ids(client, path):
 def test_without_candidates_the_model_answers_as_in_interactive(model, chat):
     file = model("poly")
     with pytest.raises(InputError, match="does not exist yet; give some with --candidates-file"):
-        Served.load(str(file))  # the library reads no task
+        Sources(str(file)).read()  # the library reads no task
     write_replies_of_task(str(file))
-    with TestClient(create_app(Served.load(str(file))), HERE) as client:
+    with TestClient(create_app(Sources(str(file)).read()), HERE) as client:
         reply = client.post("/chat", json={"history": ["hi !"]}).json()
     (replies,) = Path(file).parent.glob("*.cands")  # with -t the world of the task would bring a persona
     assert reply["text"] in " ".join(chat(file, ["hi !"], "--fixed-candidates-path", replies)[0])
@@ -234,7 +234,7 @@ def answers(model, questions, **limits):
 
 @pytest.mark.parametrize("kind", ["bi", "poly", "uni", "cross"])
 def test_what_waits_is_ranked_together_as_if_alone(trained, replies, kind):
-    served = Served.load(trained(kind), str(replies))
+    served = Sources(trained(kind), str(replies)).read()
     contexts = ["hi !", "do you like red ?\nyes", "tell me everything about the sea and the mountains", "bye", "hi !"]
     together = answers(served, [RankingJob(context, None, 4) for context in contexts])
     for context, answer in zip(contexts, together, strict=True):

@@ -7,7 +7,7 @@ from web import running
 
 from polyagents import Match
 from polyagents.serving.ranking_app import create_app
-from polyagents.serving.served import Served
+from polyagents.serving.sources import Sources
 
 pytestmark = pytest.mark.browser
 
@@ -20,7 +20,7 @@ def served(trained, tmp_path_factory):
     """A poly-encoder with four replies, one of them hostile."""
     path = tmp_path_factory.mktemp("serve") / "replies.txt"
     path.write_text("\n".join(["hi there", "so you like red", "tell me more", SCRIPT]))
-    return Served.load(trained("poly"), str(path))
+    return Sources(trained("poly"), str(path)).read()
 
 
 @pytest.fixture(scope="module")

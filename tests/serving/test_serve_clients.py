@@ -21,7 +21,7 @@ from polyagents import Match
 from polyagents.serving.cohere_messages import RerankRequest, relevance
 from polyagents.serving.openai_messages import EmbeddingsRequest
 from polyagents.serving.ranking_app import create_app
-from polyagents.serving.served import Served
+from polyagents.serving.sources import Sources
 
 TURNS = ["your persona: i ski .", "what do you do in winter ?"]
 CONTEXT = "\n".join(TURNS)
@@ -33,7 +33,7 @@ TOKEN = "a-secret"
 @contextlib.contextmanager
 def serving(model_file, replies, **limits):
     """A model, and the address of its server."""
-    served = Served.load(model_file, str(replies))
+    served = Sources(model_file, str(replies)).read()
     with running(create_app(served, **limits)) as url:
         yield served.ranker, url
 

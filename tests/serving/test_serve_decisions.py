@@ -17,7 +17,7 @@ from polyagents import InputError, Match, Ranker
 from polyagents.commands import serve
 from polyagents.decisions.calibration import MadeFor, fitted_to, identity, path_of, write_calibration
 from polyagents.serving.ranking_app import create_app
-from polyagents.serving.served import Served
+from polyagents.serving.sources import Sources
 
 CONTEXT = "your persona: i ski .\ni like red"
 COLOURS = {"red": "so you like red", "blue": ["so you like blue", "blue is nice"], "bye": None}
@@ -45,7 +45,7 @@ def calibrated(trained, tmp_path_factory):
 @pytest.fixture(scope="module")
 def asked(calibrated, candidates_file):
     """A ranker and a client of its server."""
-    served = Served.load(calibrated, candidates_file)
+    served = Sources(calibrated, candidates_file).read()
     with running(create_app(served)) as url, client(url) as asking:
         yield served.ranker, asking
 
@@ -106,7 +106,7 @@ def test_a_state_of_any_json_is_read_as_lines(asked, state, read):
 
 
 def test_without_a_calibration_the_answer_says_so(trained, candidates_file):
-    with running(create_app(Served.load(trained("bi"), candidates_file))) as url, client(url) as asking:
+    with running(create_app(Sources(trained("bi"), candidates_file).read())) as url, client(url) as asking:
         found = asking.system_one("hi", {"a": Choice(criteria={"x": None, "y": None})})
         assert json.loads(found.raw_http_response.content)["answers"]["a"]["calibrated"] is False
         assert sum(found.choices["a"].probabilities.values()) == pytest.approx(1)
@@ -151,7 +151,7 @@ def test_a_question_that_cannot_be_answered_is_one_sentence(body, said):
 
 
 def test_every_error_is_one_that_the_client_can_read(calibrated, candidates_file):
-    served = Served.load(calibrated, candidates_file)
+    served = Sources(calibrated, candidates_file).read()
     question = {"a": Choice(criteria={"x": None})}
     with running(create_app(served, token="secret", per_minute=1)) as url:
         with client(url) as asking, pytest.raises(typesafe_sdk.TypeSafeAuthenticationError, match="token"):
@@ -168,7 +168,7 @@ def test_every_error_is_one_that_the_client_can_read(calibrated, candidates_file
 
 @pytest.mark.parametrize(("threshold", "handed_over"), [(0.0, False), (0.999, True)])
 def test_a_chat_says_how_sure_it_is_and_hands_over(calibrated, candidates_file, threshold, handed_over):
-    served = replace(Served.load(calibrated, candidates_file), hand_over=threshold)
+    served = replace(Sources(calibrated, candidates_file).read(), hand_over=threshold)
     with TestClient(create_app(served), base_url="http://127.0.0.1:8008") as asking:
         reply = asking.post("/chat", json={"history": ["i like red"], "top_k": 2}).json()
     expected = served.ranker.decide("i like red", REPLIES)

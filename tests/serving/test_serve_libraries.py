@@ -17,7 +17,7 @@ from web import running
 
 from polyagents.serving.cohere_messages import relevance
 from polyagents.serving.ranking_app import create_app
-from polyagents.serving.served import Served
+from polyagents.serving.sources import Sources
 
 pytestmark = pytest.mark.slow
 
@@ -100,7 +100,7 @@ def poly(trained, tmp_path_factory):
     """A ranker, and the address of its server."""
     path = tmp_path_factory.mktemp("libraries") / "replies.txt"
     path.write_text("\n".join(REPLIES))
-    served = Served.load(trained("poly"), str(path))
+    served = Sources(trained("poly"), str(path)).read()
     with running(create_app(served)) as url:
         yield served.ranker, url
 

@@ -16,7 +16,7 @@ from polyagents.commands.parlai_command import with_our_agent
 from polyagents.commands.serve import write_replies_of_task
 from polyagents.parlai_files.parlai_options import read
 from polyagents.ranking.task_candidates import task_candidates_path
-from polyagents.serving.served import Served
+from polyagents.serving.sources import Sources
 from polyagents.zoo.models import ARCHIVE, find
 from polyagents.zoo.resolve import zoo_file
 
@@ -69,7 +69,7 @@ def test_serving_the_replies_of_its_task(datapath, archive, monkeypatch):
     with open(task_candidates_path(file, str(read(file)["task"])), "w") as replies:
         replies.write("\n".join(CANDIDATES))
     write_replies_of_task(file)  # which are there
-    served = Served.load(name)
+    served = Sources(name).read()
     assert served.model == name and [served.candidates[i] for i in range(len(served.candidates))] == CANDIDATES
 
 
