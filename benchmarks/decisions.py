@@ -20,8 +20,7 @@ from parlai.core.params import ParlaiParser
 
 from polyagents.arguments import CommandParser, positive_int, positive_ints
 from polyagents.console import in_columns
-from polyagents.decisions.calibration import Calibration
-from polyagents.decisions.fitted import Measured, calibration_of, measured
+from polyagents.decisions.calibration import Calibration, Measured, calibration_of, measured
 from polyagents.decisions.scoring import scores_of
 from polyagents.files.atomic import write_text
 from polyagents.parlai_agents.decision_task import examples_of_task

@@ -21,6 +21,7 @@ from polyagents.console import Bar
 from polyagents.decisions.calibration import (
     Calibration,
     Identity,
+    calibration_of,
     misfit,
     moved_to,
     other_count,
@@ -30,7 +31,6 @@ from polyagents.decisions.calibration import (
 )
 from polyagents.decisions.deciding import Decision, decisions_of
 from polyagents.decisions.examples import examples_of
-from polyagents.decisions.fitted import calibration_of
 from polyagents.decisions.scoring import rerank_scores, scores_of_options
 from polyagents.errors import InputError, meant
 from polyagents.files.python_arguments import check_count, items_of, path_text, texts_of, with_plain_values

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from polyagents.backends.onnx_format import trace
+from polyagents.backends.onnx_runtime import trace
 
 HEAD = b'<?xml version="1.0"?>\n<net '
 PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"}

@@ -1,15 +1,15 @@
 """The runtimes that can compute an encoder in place of torch, and the interface of our modules for them."""
 
-import importlib
 import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol, cast
+from typing import Protocol
 
 import numpy as np
 import torch
 from torch import Tensor, nn
 
+from polyagents.backends import onnx_runtime, openvino_runtime
 from polyagents.errors import InputError
 
 TORCH = "torch"  # the value of `--backend` that is no runtime of this table
@@ -44,7 +44,7 @@ class Runtime:
 
     Attributes:
         name: the value of `--backend` and `--to`; the name of its extra in setup.py; the ending of its folder.
-        module: our module that knows it.
+        own: our module that knows it.
         endings: the endings of a graph's files.
         computes_with: the packages that compute, by the names that Python imports.
         has_bf16: whether it computes in bf16 if the machine does.
@@ -52,7 +52,7 @@ class Runtime:
 
     name: str
     label: str
-    module: str
+    own: RuntimeModule
     endings: tuple[str, ...]
     computes_with: tuple[str, ...]
     exports_with: tuple[str, ...]
@@ -64,17 +64,12 @@ class Runtime:
             if importlib.util.find_spec(module) is None:
                 raise InputError(f"This needs {module}, which is not installed: pip install 'polyagents[{self.name}]'")
 
-    @property
-    def own(self) -> RuntimeModule:
-        """Import our module that knows it."""
-        return cast("RuntimeModule", importlib.import_module(self.module))
-
 
 RUNTIMES = {
     "onnx": Runtime(
         "onnx",
         "ONNX Runtime",
-        "polyagents.backends.onnx_runtime",
+        onnx_runtime,
         (".onnx",),
         ("onnxruntime",),
         ("onnxruntime", "onnx", "onnxscript"),
@@ -83,7 +78,7 @@ RUNTIMES = {
     "openvino": Runtime(
         "openvino",
         "OpenVINO",
-        "polyagents.backends.openvino_runtime",
+        openvino_runtime,
         (".xml", ".bin"),
         ("openvino",),
         ("openvino", "onnx", "onnxscript"),

@@ -9,6 +9,7 @@ from polyagents.commands.context_answers import add_rerank_flags
 from polyagents.commands.task_parser import TaskCommandParser
 from polyagents.console import in_columns
 from polyagents.errors import InputError
+from polyagents.files.atomic import atomic_write
 
 if TYPE_CHECKING:
     from polyagents.decisions.calibration import Calibration
@@ -41,11 +42,10 @@ def run(opt: Mapping[str, Any]) -> None:
     if "train" in opt["datatype"] and "evalmode" not in opt["datatype"]:
         raise InputError("--datatype train is what the model was trained on; calibrate on valid, or on other examples.")
     from polyagents.commands.decide import read_options
-    from polyagents.decisions.calibration import path_of, write_calibration  # imports torch
-    from polyagents.decisions.fitted import calibration_of
-    from polyagents.decisions.picture import draw_beside
+    from polyagents.decisions.calibration import calibration_of, path_of, write_calibration  # imports torch
     from polyagents.parlai_agents.decision_task import examples_of_task
     from polyagents.ranker import Ranker
+    from polyagents.training_loop.training_curve import drawn
     from polyagents.zoo.resolve import zoo_file
 
     options = None if opt["options_file"] is None else read_options(opt["options_file"])
@@ -57,7 +57,7 @@ def run(opt: Mapping[str, Any]) -> None:
     found = calibration_of(ranker.model, ranker.identity, examples, reranker, opt["rerank_top"])
     path = path_of(file)
     write_calibration(found, path)
-    picture = draw_beside(path, found)
+    picture = drawn("The reliability picture", path.removesuffix(".json") + ".png", lambda png: draw(png, found))
     print("\n".join(report(found)))
     print(f"\nWritten: {path}" + (f", and the picture {picture}" if picture else ""))
 
@@ -90,3 +90,25 @@ def rows_of(before: "Figures", after: "Figures") -> list[list[str]]:
         rows.append(["none: recall at 95 % of the others kept", "", f"{after.none_recall:.3f}"])
         rows.append(["accuracy in scope", "", f"{after.in_scope_accuracy:.3f}"])
     return rows
+
+
+def draw(path: str, found: "Calibration") -> None:
+    """Draw the share of right choices over their probability, in bins of equal mass, into a PNG."""
+    from matplotlib.figure import Figure  # takes a second, and is no dependency of the core
+
+    figure = Figure(figsize=(4.4, 4.4), layout="constrained")
+    axes = figure.subplots()
+    axes.plot([0, 1], [0, 1], "--", color="gray", label="perfect")
+    axes.plot([one.probability for one in found.bins], [one.right for one in found.bins], "o-", label="measured")
+    ece = found.after.ece
+    axes.set(
+        xlabel="probability of the choice",
+        ylabel="share of right choices",
+        title=f"Calibration error {ece.value:.3f} ({ece.low:.3f}, {ece.high:.3f})",
+        xlim=(0, 1),
+        ylim=(0, 1),
+    )
+    axes.grid(alpha=0.3)
+    axes.legend(loc="upper left")
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=120)

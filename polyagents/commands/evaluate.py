@@ -95,8 +95,7 @@ def decided(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     """Measure the decisions of calibrated models, by file; if a calibration does not hold, a note says why."""
     if not models:
         return {}
-    from polyagents.decisions.calibration import misfit, plain
-    from polyagents.decisions.fitted import measured
+    from polyagents.decisions.calibration import measured, misfit, plain
     from polyagents.decisions.scoring import scores_of
     from polyagents.parlai_agents.decision_task import examples_of_task
     from polyagents.ranker import Ranker

@@ -6,16 +6,27 @@ It lies next to the model, as `M.calibration.json`, or as `calibration.json` in 
 import dataclasses
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
-from polyagents.decisions.figures import Bin, Figures, choices_of, figures_of, reliability
+from polyagents.decisions.examples import DecisionExamples
+from polyagents.decisions.figures import (
+    Bin,
+    Figures,
+    Level,
+    Threshold,
+    choices_of,
+    figures_of,
+    levels_of,
+    reliability,
+    threshold_for,
+)
 from polyagents.decisions.fitting import check_enough, cross_fitted, fit
 from polyagents.decisions.score_map import Scored, ScoreMap
-from polyagents.decisions.thresholds import Level, Threshold, levels_of, threshold_for
+from polyagents.decisions.scoring import scores_of
 from polyagents.errors import InputError, first_line
 from polyagents.evaluation.intervals import Estimate
 from polyagents.files.atomic import write_text
@@ -28,6 +39,7 @@ from polyagents.models.versions import Versions
 from polyagents.ranking.ranking_model import RankingModel
 
 FORMAT = 1
+PRECISION = 0.95  # that `measured` asks of a threshold
 
 
 @dataclass(frozen=True)
@@ -102,13 +114,10 @@ class Calibration:
 
 
 def fitted_to(scored: Scored, made_for: MadeFor, logit_scale: float) -> Calibration:
-    """Fit a map to examples and measure it.
+    """Fit a map to examples and measure it; an InputError says if there are too few examples.
 
     Args:
         logit_scale: by which the training loss multiplies scores: the last stage's.
-
-    Raises:
-        InputError: there are too few examples.
     """
     check_enough(scored)
     before = ScoreMap(1 / logit_scale, None if scored.reranked is None else 1 / logit_scale)
@@ -134,11 +143,7 @@ def write_calibration(calibration: Calibration, path: str) -> None:
 
 
 def read_calibration(path: str) -> Calibration:
-    """Read the file.
-
-    Raises:
-        InputError: it is damaged, or of a later version.
-    """
+    """Read the file; an InputError says if it is damaged, or of a later version."""
     try:
         found = read_json(path)
         if not isinstance(found, Mapping) or found.get("format") != FORMAT:
@@ -210,11 +215,6 @@ def identity(model: RankingModel) -> str:
     return model.fingerprint_of(weights, json.dumps(decides, sort_keys=True, default=str))
 
 
-def digest_of(texts: Sequence[str]) -> str:
-    """Return a digest of options, whatever their order."""
-    return fingerprint(sorted(texts))[:16]
-
-
 def path_of(model_file: str) -> str:
     """Return the path of the calibration of a model file or folder."""
     return os.path.join(model_file, CALIBRATION) if os.path.isdir(model_file) else f"{model_file}.calibration.json"
@@ -252,3 +252,60 @@ def other_count(found: Calibration, options: int) -> str | None:
         return None
     fitted = f"{most:,}" if least == most else f"{least:,} to {most:,}"
     return f"The calibration was fitted for {fitted} options, and these are {options:,}: probabilities may be off."
+
+
+# ---- made of examples, and measured on others -----------------------------------------------------------------------
+
+
+def calibration_of(
+    model: RankingModel,
+    identity: Identity,
+    examples: DecisionExamples,
+    second: tuple[RankingModel, Identity] | None,
+    rerank_top: int,
+) -> Calibration:
+    """Score the examples, fit and measure; an InputError says if there are too few examples.
+
+    Args:
+        second: the re-ranker; None without one.
+    """
+    scored = scores_of(model, examples, second and second[0], rerank_top)
+    counts = [len(examples.shared.names)] if examples.shared is not None else [len(own) for own in examples.own or ()]
+    made_for = MadeFor(
+        str(identity),
+        None if second is None else str(second[1]),
+        None if second is None else rerank_top,
+        None if examples.shared is None else fingerprint(sorted(examples.shared.texts))[:16],  # in any order
+        min(counts),
+        max(counts),
+        examples.digest(),
+    )
+    scale = (model if second is None else second[0]).module.logit_scale
+    return fitted_to(scored, made_for, scale)
+
+
+class Measured(NamedTuple):
+    """What a calibration is worth on examples that it was not fitted to.
+
+    Attributes:
+        threshold: the one that promised PRECISION, None if none did.
+        precision: the share of right answers among those given above it; as is coverage, None without a threshold.
+        coverage: the share of contexts that are answered.
+    """
+
+    figures: Figures
+    threshold: Threshold | None
+    precision: float | None
+    coverage: float | None
+
+
+def measured(found: Calibration, scored: Scored) -> Measured:
+    """Measure a calibration on scores of other examples."""
+    options, none = found.map.probabilities(scored)
+    figures, threshold = figures_of(options, none, scored), found.threshold_for(PRECISION)
+    if threshold is None:
+        return Measured(figures, None, None, None)
+    choices = choices_of(options, none, scored)
+    answered = choices.is_option & (choices.option_confidence >= threshold.threshold)
+    precision = float(choices.option_right[answered].mean()) if answered.any() else None
+    return Measured(figures, threshold, precision, float(answered.mean()))

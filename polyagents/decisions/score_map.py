@@ -8,7 +8,7 @@ distributes the probability of its shortlist anew, by a temperature of its own; 
 its scores. So an option outside the shortlist keeps the probability that the first stage gives it.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -40,13 +40,7 @@ class Scored:
     def rows(self, chosen: NDArray[np.int64] | NDArray[np.bool_]) -> "Scored":
         """Return some examples."""
         reranked = None if self.reranked is None else self.reranked[chosen]
-        return replace(
-            self,
-            scores=self.scores[chosen],
-            right=self.right[chosen],
-            groups=self.groups[chosen],
-            reranked=reranked,
-        )
+        return Scored(self.scores[chosen], self.right[chosen], self.groups[chosen], reranked)
 
     @property
     def in_scope(self) -> NDArray[np.bool_]:

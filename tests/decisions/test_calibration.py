@@ -9,10 +9,18 @@ from decisions import simulated
 
 from polyagents import InputError, Ranker
 from polyagents.decisions.calibration import MadeFor, fitted_to, path_of, read_calibration, write_calibration
-from polyagents.decisions.figures import binned_error, calibration_error, figures_of
+from polyagents.decisions.figures import (
+    LEVELS,
+    Level,
+    binned_error,
+    calibration_error,
+    figures_of,
+    levels_of,
+    lower_bounds,
+    threshold_for,
+)
 from polyagents.decisions.fitting import cross_fitted, fit
 from polyagents.decisions.score_map import Scored, ScoreMap
-from polyagents.decisions.thresholds import LEVELS, Level, levels_of, lower_bounds, threshold_for
 
 MADE_FOR = MadeFor("model", None, None, "options", 4, 4, "examples")
 

@@ -3,7 +3,7 @@
 import hashlib
 import shutil
 
-from polyagents.backends.onnx_format import trace
+from polyagents.backends.onnx_runtime import trace
 
 
 def digest_of(backbone, inputs):
