@@ -20,7 +20,7 @@ from starlette.testclient import TestClient
 
 from polyagents import Ranker
 from polyagents.index.exact import search
-from polyagents.index.in_memory import InMemoryVectors
+from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.parlai_agents.task_reader import TextPair
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.sources import Sources
@@ -159,7 +159,7 @@ def test_one_process_of_nccl_is_as_one_alone(tmp_path):
 
 def test_a_million_candidates_are_searched_as_on_a_cpu():
     generator = torch.Generator().manual_seed(0)
-    stored = InMemoryVectors(torch.randn(1_000_000, 64, generator=generator))
+    stored = InMemoryCandidates([], torch.randn(1_000_000, 64, generator=generator))
     context = torch.randn(2, 16, 64, generator=generator)
     mask = torch.ones(2, 16).bool()
     here = poly_query(context, mask)

@@ -13,7 +13,7 @@ from torch import Tensor
 from polyagents.benchmarks.gpu import rows
 from polyagents.benchmarks.measure import side_by_side
 from polyagents.index.exact import score_all, search
-from polyagents.index.in_memory import InMemoryVectors
+from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.top_k import TopCandidates
 from polyagents.models.formulas import ContextVectors, poly_scores
 from polyagents.models.two_towers import Query, TwoTowers
@@ -50,7 +50,7 @@ def measured(case: rows.Row, device: torch.device) -> rows.Row:
     """
     generator = torch.Generator().manual_seed(0)
     count, width, m, contexts = case["candidates"], case["width"], case["m"], case["contexts"]
-    stored = InMemoryVectors(torch.randn(count, width, generator=generator))
+    stored = InMemoryCandidates([], torch.randn(count, width, generator=generator))
     vectors = torch.randn(contexts, m, width, generator=generator).to(device)
     scorer = cast(TwoTowers, PolyScorer())  # a search asks for these two methods only
     asked = Query(scorer, ContextVectors(vectors, torch.ones(contexts, m, device=device).bool()))

@@ -7,6 +7,8 @@ the k-th best score reaches that bound, longer lists would change nothing: the a
 nothing. FAISS's may: how much is measured, when it is built, against the exact search.
 """
 
+import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -47,12 +49,8 @@ class Neighbours(NamedTuple):
     are_all: bool
 
 
-class NeighbourSource(Protocol):
-    """A set of candidate vectors in which the nearest to others can be found."""
-
-    def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
-        """Find the candidates nearest to vectors [q, D], in lists long enough for the best k candidates."""
-        ...
+Nearest = Callable[[Tensor, int], Neighbours]
+"""Finds the candidates nearest to vectors [q, D], in lists long enough for the best k candidates."""
 
 
 class Shortlist(Protocol):
@@ -65,23 +63,19 @@ class Shortlist(Protocol):
         ...
 
 
-class StoreNeighbours:
-    """A candidate store with its shortlist, as a `NeighbourSource`; `allowed` [C] tells what may be found."""
-
-    def __init__(self, shortlist: Shortlist, store: "CandidateStore", allowed: np.ndarray | None = None):
-        self.shortlist, self.store, self.allowed = shortlist, store, allowed
-        self.share = 1.0 if allowed is None else float(allowed.mean())
-
-    def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
-        """Find the candidates nearest to vectors [q, D], in lists long enough for the best k candidates."""
-        count = min(int(max(self.shortlist.length, 2 * k) / self.share), self.store.slots)
-        if self.allowed is not None and len(vectors) * count * SCANNED > self.store.slots:
-            none = np.empty((len(vectors), 0), np.int64)  # too few, so that the caller searches exactly
-            return Neighbours(none, none, none[0], torch.empty(0, self.store.width), none[0] > 0, False)
-        products, lists = self.shortlist.nearest(vectors, count)
-        members = np.unique(lists[lists >= 0])
-        alive = ~np.isin(members, self.store.deleted) if self.allowed is None else self.allowed[members]
-        return Neighbours(products, lists, members, self.store.rows(members), alive, len(members) == self.store.slots)
+def nearest_in(
+    store: "CandidateStore", shortlist: Shortlist, allowed: np.ndarray | None, vectors: Tensor, k: int
+) -> Neighbours:
+    """Find candidates of a store by its shortlist, as `Nearest`; `allowed` [C] tells what may be found."""
+    share = 1.0 if allowed is None else float(allowed.mean())
+    count = min(int(max(shortlist.length, 2 * k) / share), store.slots)
+    if allowed is not None and len(vectors) * count * SCANNED > store.slots:
+        none = np.empty((len(vectors), 0), np.int64)  # too few, so that the caller searches exactly
+        return Neighbours(none, none, none[0], torch.empty(0, store.width), none[0] > 0, False)
+    products, lists = shortlist.nearest(vectors, count)
+    members = np.unique(lists[lists >= 0])
+    alive = ~np.isin(members, store.deleted) if allowed is None else allowed[members]
+    return Neighbours(products, lists, members, store.rows(members), alive, len(members) == store.slots)
 
 
 @undisturbed()
@@ -102,10 +96,10 @@ def search_shortlist(
     if allowed is not None and not allowed.any():
         return search_allowed(query, store, k, allowed), [True] * len(query)
     k = min(k, len(store) if allowed is None else int(allowed.sum()))
-    source = StoreNeighbours(shortlist, store, allowed)
+    nearest = functools.partial(nearest_in, store, shortlist, allowed)
     indices, scores, complete = [], [], []
     for example in range(len(query)):
-        mine, done = search_one(query.one(example), source, k)
+        mine, done = search_one(query.one(example), nearest, k)
         found = TopCandidates(mine.indices[None], mine.scores[None])
         # Most neighbours were deleted, or the searched clusters are small; or a filter left too few.
         if len(mine.indices) < k or (allowed is not None and not done):
@@ -119,11 +113,11 @@ def search_shortlist(
 
 
 @undisturbed()
-def search_one(query: Query, source: NeighbourSource, k: int) -> tuple[Best, bool]:
+def search_one(query: Query, nearest: Nearest, k: int) -> tuple[Best, bool]:
     """Find the best candidates of one context, and whether the stop rule held."""
     vectors = query.context.vectors[0][query.context.mask[0]].float().cpu()  # [m, D]
     asking, stand_in = representatives(vectors)
-    values, lists, members, rows, alive, are_all = source.neighbours(vectors[asking], k)
+    values, lists, members, rows, alive, are_all = nearest(vectors[asking], k)
     best = Best(k)
     if not len(members):  # there is none, or the context's vectors are not finite
         return best, are_all

@@ -12,7 +12,7 @@ Nothing here knows files: what is searched gives `blocks` of vectors.
 import weakref
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from typing import TypeAlias
 
 import numpy as np
 import torch
@@ -35,28 +35,14 @@ FEW = 0.05
 SCORED_AT_ONCE = 256  # candidates that are scored in fp32 before the bar is looked at again
 
 
-class Vectors(Protocol):
-    """Candidate vectors that can be searched: a `ScannedIndex`, or `InMemoryVectors`."""
-
-    def __len__(self) -> int: ...
-
-    def blocks(self) -> Iterator[VectorBlock]:
-        """Yield all vectors, some thousands at a time."""
-        ...
-
-
-class RowVectors(Vectors, Protocol):
-    """Vectors that can be read one by one, too."""
-
-    def rows(self, indices: np.ndarray) -> Tensor:
-        """Return some of the vectors, [r, D] fp32, in the order of the indices."""
-        ...
+Vectors: TypeAlias = "ScannedIndex | Allowed"
+"""What is searched: all candidates of an index, or some."""
 
 
 class Allowed:
     """Vectors of which a search may find some: the others are as if deleted."""
 
-    def __init__(self, vectors: Vectors, allowed: np.ndarray):
+    def __init__(self, vectors: "ScannedIndex", allowed: np.ndarray):
         self.vectors, self.allowed = vectors, torch.from_numpy(allowed)
 
     def __len__(self) -> int:
@@ -103,7 +89,7 @@ def search(query: Query, vectors: Vectors, k: int) -> TopCandidates:
 
 
 @undisturbed()
-def search_allowed(query: Query, vectors: RowVectors, k: int, allowed: np.ndarray) -> TopCandidates:
+def search_allowed(query: Query, vectors: "ScannedIndex", k: int, allowed: np.ndarray) -> TopCandidates:
     """Find the k best candidates of every context among those that are allowed, exactly.
 
     A few are gathered and scored; more are scanned with all others, as if those were deleted.
@@ -148,7 +134,7 @@ def search_blocks(query: Query, vectors: Vectors, k: int) -> TopCandidates:
     return TopCandidates(np.stack([one.indices for one in best]), np.stack([one.scores for one in best]))
 
 
-ON_DEVICE: weakref.WeakKeyDictionary[Vectors, dict[torch.device, VectorBlock]] = weakref.WeakKeyDictionary()
+ON_DEVICE: weakref.WeakKeyDictionary["ScannedIndex", dict[torch.device, VectorBlock]] = weakref.WeakKeyDictionary()
 
 
 def resident(vectors: Vectors, device: torch.device) -> VectorBlock | None:

@@ -34,23 +34,61 @@ Candidates = Listed | Index
 MANY = 512  # texts that a slow core encodes in two seconds, with a small backbone: from here on progress is shown
 
 
-class InMemoryVectors:
-    """Vectors [C, D] fp32 in memory, in two halves (stored_vectors.packed), and a coarse copy."""
+class Listing(Index):
+    """Candidates whose texts are in memory, with `columns` if they have ids."""
 
-    def __init__(self, vectors: Tensor, alive: Tensor | None = None):
-        stored, norms = packed(vectors, "fp32"), torch.linalg.vector_norm(vectors, dim=1)
-        self.all = VectorBlock(0, stored.vectors, norms, rest=stored.rest, alive=alive, coarse=Coarse.of(stored))
+    def __init__(self, texts: Iterable[str], columns: Columns | None):
+        self.listed, self.columns = list(texts), columns
+        self.fields = None if columns is None else columns.fields
 
-    def __len__(self) -> int:
-        return len(self.all.vectors) if self.all.alive is None else int(self.all.alive.sum())
+    @functools.cached_property
+    def names(self) -> list[str]:
+        """Their ids; plain lines are their own."""
+        return self.listed if self.columns is None else self.columns.ids_of(range(len(self.columns)))
 
-    def blocks(self) -> Iterator[VectorBlock]:
-        """Yield all of them as one block."""
-        return self.all.split(SHARD)
+    @property
+    def there(self) -> Sequence[int]:
+        """The places of those that are not removed."""
+        return range(len(self.listed))
+
+    @functools.cached_property
+    def places(self) -> dict[str, int]:
+        """The place of each id that is not removed, a plain line's of its text, the first one of repeated texts."""
+        return {self.names[place]: place for place in reversed(self.there)}
+
+    def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
+        """Return the texts of some candidates, in the order of the indices."""
+        return [self.listed[index] for index in indices]
+
+    def ids_of(self, indices: Sequence[int] | np.ndarray) -> list[str] | None:
+        """Return the ids of some candidates, in the order of the indices; None for plain lines."""
+        return None if self.columns is None else self.columns.ids_of(indices)
+
+    def find(self, name: str) -> int | None:
+        """Return the index of a candidate by its id, a plain line's by its text; None if it is not among them."""
+        return self.places.get(name)
+
+    def meeting(self, where: Filter) -> np.ndarray:
+        """Tell which candidates meet the conditions: [C] boolean."""
+        assert self.columns is not None  # otherwise `Index.filter` has refused
+        return self.columns.mask(where)
+
+    def added(self, texts: Texts) -> tuple[list[str], Columns | None, list[int]]:
+        """Return the texts that a change adds, the columns of all, and the places of those that it replaces."""
+        records = texts.records(0, len(texts))
+        if records is None or self.columns is None:
+            return [text for text in texts.part(0, len(texts)) if text not in self.places], self.columns, []
+        before = self.columns.records(self.listed)
+        fresh = [one for one in records if one.id not in self.places or before[self.places[one.id]] != one]
+        replaced = [self.places[one.id] for one in fresh if one.id in self.places]
+        return [one.text for one in fresh], Columns.of([*before, *fresh], self.columns.fields), replaced
 
 
-class InMemoryCandidates(InMemoryVectors, ScannedIndex):
-    """Candidates and their vectors [C, D] in memory; a change makes another one."""
+class InMemoryCandidates(Listing, ScannedIndex):
+    """Candidates and their vectors [C, D] fp32 in memory; a change makes another one.
+
+    Vectors are in two halves (stored_vectors.packed), with a coarse copy.
+    """
 
     def __init__(
         self,
@@ -60,13 +98,10 @@ class InMemoryCandidates(InMemoryVectors, ScannedIndex):
         alive: Tensor | None = None,
         columns: Columns | None = None,
     ):
-        super().__init__(vectors, alive)
-        self.encoded_by, self.columns = encoded_by, columns
-        self.fields = None if columns is None else columns.fields
-        self.listed = list(texts)
-        self.names = names_of(self.listed, columns)
-        there = range(len(self.listed)) if alive is None else alive.nonzero().flatten().tolist()
-        self.places = {self.names[place]: place for place in reversed(there)}
+        super().__init__(texts, columns)
+        self.encoded_by = encoded_by
+        stored, norms = packed(vectors, "fp32"), torch.linalg.vector_norm(vectors, dim=1)
+        self.all = VectorBlock(0, stored.vectors, norms, rest=stored.rest, alive=alive, coarse=Coarse.of(stored))
 
     @classmethod
     @undisturbed()
@@ -75,22 +110,27 @@ class InMemoryCandidates(InMemoryVectors, ScannedIndex):
         vectors = encoded(texts, model.encode_texts, show_progress=len(texts) >= MANY)
         return cls(texts, vectors, model.version(), columns=columns)
 
+    def __len__(self) -> int:
+        return len(self.all.vectors) if self.all.alive is None else int(self.all.alive.sum())
+
+    def blocks(self) -> Iterator[VectorBlock]:
+        """Yield all vectors, some thousands at a time."""
+        return self.all.split(SHARD)
+
+    @property
+    def there(self) -> Sequence[int]:
+        """The places of those that are not removed."""
+        alive: list[int] | None = None if self.all.alive is None else self.all.alive.nonzero().flatten().tolist()
+        return super().there if alive is None else alive
+
     def rows(self, indices: Sequence[int] | np.ndarray) -> Tensor:
         """Return some of the vectors, [r, D] fp32, in the order of the indices."""
         return self.all.exact(torch.as_tensor(np.asarray(indices, np.int64)))
 
     def mask(self, where: Filter) -> np.ndarray:
         """Tell which candidates are not removed and meet the conditions: [C] boolean."""
-        found = mask_of(self.columns, where)
+        found = self.meeting(where)
         return found if self.all.alive is None else found & self.all.alive.numpy()
-
-    def ids_of(self, indices: Sequence[int] | np.ndarray) -> list[str] | None:
-        """Return the ids of some candidates, in the order of the indices; None for plain lines."""
-        return None if self.columns is None else self.columns.ids_of(indices)
-
-    def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
-        """Return the texts of some candidates, in the order of the indices."""
-        return [self.listed[index] for index in indices]
 
     @property
     def generation(self) -> str:
@@ -99,13 +139,9 @@ class InMemoryCandidates(InMemoryVectors, ScannedIndex):
         tensors += [] if self.all.alive is None else [self.all.alive]
         return fingerprint([*map(utf8, self.listed), *(tensor.numpy().tobytes() for tensor in tensors)])[:DIGITS]
 
-    def find(self, name: str) -> int | None:
-        """Return the index of a candidate by its id, a plain line's by its text; None if it is not among them."""
-        return self.places.get(name)
-
     def add(self, texts: Texts, encode: Encode) -> "InMemoryCandidates":
         """Return these candidates, without those that are replaced, followed by those that are not among them."""
-        fresh, columns, replaced = added(self.listed, self.columns, self.places, texts)
+        fresh, columns, replaced = self.added(texts)
         if not fresh:
             return self
         alive = torch.ones(len(self.listed)).bool() if self.all.alive is None else self.all.alive.clone()
@@ -122,31 +158,7 @@ class InMemoryCandidates(InMemoryVectors, ScannedIndex):
         return InMemoryCandidates(self.listed, self.all.exact(slice(None)), self.encoded_by, alive, self.columns)
 
 
-def names_of(listed: list[str], columns: Columns | None) -> list[str]:
-    """Return the ids of listed candidates; plain lines are their own."""
-    return listed if columns is None else columns.ids_of(range(len(columns)))
-
-
-def mask_of(columns: Columns | None, where: Filter) -> np.ndarray:
-    """Tell which candidates meet the conditions: [C] boolean."""
-    assert columns is not None  # otherwise `Index.filter` has refused
-    return columns.mask(where)
-
-
-def added(
-    listed: list[str], columns: Columns | None, places: Mapping[str, int], texts: Texts
-) -> tuple[list[str], Columns | None, list[int]]:
-    """Return the texts that a change adds to a list, the columns of all, and the places of those that it replaces."""
-    records = texts.records(0, len(texts))
-    if records is None or columns is None:
-        return [text for text in texts.part(0, len(texts)) if text not in places], columns, []
-    before = columns.records(listed)
-    fresh = [one for one in records if one.id not in places or before[places[one.id]] != one]
-    replaced = [places[one.id] for one in fresh if one.id in places]
-    return [one.text for one in fresh], Columns.of([*before, *fresh], columns.fields), replaced
-
-
-class ListedCandidates(Index):
+class ListedCandidates(Listing):
     """Texts that a model reads when it is asked: with each context, or (two towers) once.
 
     Attributes:
@@ -154,9 +166,8 @@ class ListedCandidates(Index):
     """
 
     def __init__(self, texts: Iterable[str], model: RankingModel, columns: Columns | None = None):
-        self.listed, self.model, self.columns = list(texts), model, columns
-        self.read = self.listed
-        self.fields = None if columns is None else columns.fields
+        super().__init__(texts, columns)
+        self.model, self.read = model, self.listed
 
     @functools.cached_property
     def distinct(self) -> tuple[CandidateSet, list[int]]:
@@ -194,9 +205,14 @@ class ListedCandidates(Index):
     def search(self, query: Any, k: int, where: Filter | None = None) -> list[Hits]:
         """Find the k best candidates of each of B contexts; the model reads only those that meet the conditions."""
         if where is not None:
-            places = np.flatnonzero(mask_of(self.columns, where))
-            return self._among(places, ListedCandidates(self.texts_of(places), self.model).search(query, k))
+            places, some = self._those(where)
+            return self._among(places, some.search(query, k))
         return self.hits(TopCandidates.of(self.scores(query).cpu().numpy(), k))
+
+    def _those(self, where: Filter) -> tuple[np.ndarray, "ListedCandidates"]:
+        """Return the places of the candidates that meet the conditions, and a list of these alone."""
+        places = np.flatnonzero(self.meeting(where))
+        return places, ListedCandidates(self.texts_of(places), self.model)
 
     def _among(self, places: np.ndarray, found: list[Hits]) -> list[Hits]:
         """Return what was found among the candidates at some places as found among all."""
@@ -207,8 +223,7 @@ class ListedCandidates(Index):
     ) -> Steps[list[Hits]]:
         """Search as `search` does; the model reads at most `tokens` tokens between two steps."""
         if where is not None:
-            places = np.flatnonzero(mask_of(self.columns, where))
-            some = ListedCandidates(self.texts_of(places), self.model)
+            places, some = self._those(where)
             if not len(places):
                 yield
                 return self._among(places, some.search(contexts, k))
@@ -217,32 +232,15 @@ class ListedCandidates(Index):
         scores = yield from self.model.scores_in_pieces(contexts, self.distinct[0], tokens)
         return self.hits(TopCandidates.of(self.spread(scores).cpu().numpy(), k))
 
-    def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
-        """Return the texts of some candidates, in the order of the indices."""
-        return [self.listed[index] for index in indices]
-
-    def ids_of(self, indices: Sequence[int] | np.ndarray) -> list[str] | None:
-        """Return the ids of some candidates, in the order of the indices; None for plain lines."""
-        return None if self.columns is None else self.columns.ids_of(indices)
-
-    @functools.cached_property
-    def places(self) -> dict[str, int]:
-        """The index of each id, a plain line's of its text, the first one of repeated texts."""
-        return {name: place for place, name in reversed(list(enumerate(names_of(self.listed, self.columns))))}
-
-    def find(self, name: str) -> int | None:
-        """Return the index of a candidate by its id, a plain line's by its text; None if it is not among them."""
-        return self.places.get(name)
-
     def add(self, texts: Texts, encode: Encode) -> "ListedCandidates":
         """Return these candidates, without those that are replaced, followed by those that are not among them."""
-        fresh, columns, replaced = added(self.listed, self.columns, self.places, texts)
+        fresh, columns, replaced = self.added(texts)
         return ListedCandidates([*self.listed, *fresh], self.model, columns)._without(set(replaced))
 
     def remove(self, names: Sequence[str]) -> "ListedCandidates":
         """Return the list without some candidates; those after them move up."""
-        gone, own = set(texts_of(names, "names")), names_of(self.listed, self.columns)
-        return self._without({place for place, name in enumerate(own) if name in gone})
+        gone = set(texts_of(names, "names"))
+        return self._without({place for place, name in enumerate(self.names) if name in gone})
 
     def _without(self, gone: set[int]) -> "ListedCandidates":
         left, columns = [place for place in range(len(self.listed)) if place not in gone], self.columns

@@ -118,11 +118,7 @@ class Manifest:
                     os.remove(path)
 
     def open_shards(self, folder: str) -> list[Shard]:
-        """Map all shards into memory.
-
-        Raises:
-            InputError: a shard is missing, truncated or changed.
-        """
+        """Map all shards into memory; an InputError says if a shard is missing, truncated or changed."""
         shards = []
         for name, count in self.shards:
             path = os.path.join(folder, name)

@@ -21,7 +21,7 @@ from polyagents.files.lines import lines_of
 from polyagents.files.python_arguments import is_whole
 from polyagents.index.columns import Record
 from polyagents.index.filters import KINDS, Fields, is_short_text, limits, value_of
-from polyagents.index.texts import CandidatesFile, FileTexts, key_columns, last_of_each, open_candidates
+from polyagents.index.texts import CandidatesFile, FileTexts, Texts, key_columns, last_of_each, open_candidates
 
 JSON_LINES, PARQUET = (".jsonl", ".ndjson"), ".parquet"
 ALWAYS = ("id", "text")
@@ -36,7 +36,7 @@ def has_ids(path: str) -> bool:
     return path.lower().endswith((*JSON_LINES, PARQUET))
 
 
-def candidates_of(path: str, fields: Fields | None, is_update: bool = False) -> "FileTexts | FileRecords":
+def candidates_of(path: str, fields: Fields | None, is_update: bool = False) -> CandidatesFile:
     """Open a file of candidates: plain lines, JSON lines (.jsonl, .ndjson) or Parquet.
 
     Args:
@@ -59,7 +59,11 @@ def candidates_of(path: str, fields: Fields | None, is_update: bool = False) -> 
 
 def read_candidates(path: str) -> list[str]:
     """Read the texts of all candidates of a file into memory; with the errors of `candidates_of`."""
-    texts = candidates_of(path, None)
+    return all_of(candidates_of(path, None))
+
+
+def all_of(texts: CandidatesFile) -> list[str]:
+    """Read all texts of a file, and close it."""
     with texts.file:
         return texts.part(0, len(texts))
 
@@ -71,9 +75,7 @@ def read_ids(path: str) -> list[str]:
         InputError: the file cannot be read, or a row has no id.
     """
     if not has_ids(path):
-        texts = FileTexts(path)
-        with texts.file:
-            return texts.part(0, len(texts))
+        return all_of(FileTexts(path))
     with open_candidates(path) as file:
         rows = json_rows(path, file)
         if path.lower().endswith(PARQUET):
@@ -84,8 +86,8 @@ def read_ids(path: str) -> list[str]:
     return ids
 
 
-class Records:
-    """Candidates of different ids, as `Texts`; subclasses know where they are.
+class Records(Texts):
+    """Candidates of different ids; subclasses know where they are.
 
     Attributes:
         name: for sentences.
@@ -94,9 +96,8 @@ class Records:
 
     name: str
     fields: Fields
-    keys: np.ndarray
-    contents: np.ndarray
-    kept: np.ndarray
+    keys = contents = key_columns(b"")
+    kept = np.arange(0)
     repeated = 0
 
     def _check_all(self, rows: Iterable[tuple[str, Any]], fields: Fields, is_update: bool) -> None:
@@ -133,11 +134,7 @@ class Records:
         return [record.text for record in self.records(start, stop)]
 
     def records(self, start: int, stop: int) -> list[Record]:
-        """Return the candidates from one place to another, without the last.
-
-        Raises:
-            InputError: the file has changed since it was opened.
-        """
+        """Return the candidates from one place to another, without the last; errors are those of `part`."""
         rows = self._rows(self.kept[start:stop])
         return [record_of(row, self.fields, self.name) for row in rows]
 
@@ -156,13 +153,10 @@ class ListedRecords(Records):
     name = "The list of candidates"
 
     def __init__(self, given: Iterable[Any], fields: Fields, is_update: bool):
-        self.given = list(given)
+        self.given, self.fields = list(given), fields
         if self.given:
             named = ((f"The candidate at place {place}", row) for place, row in enumerate(self.given))
             self._check_all(named, fields, is_update)
-        else:
-            self.fields, self.kept = fields, np.arange(0)
-            self.keys = self.contents = key_columns(b"")
 
     def _rows(self, numbers: np.ndarray) -> list[Any]:
         return [self.given[number] for number in numbers]

@@ -3,10 +3,10 @@
 import codecs
 import hashlib
 import os
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Sequence
-from typing import Any, BinaryIO, Protocol
+from typing import Any, BinaryIO
 
 import numpy as np
 
@@ -55,60 +55,46 @@ def places_among(keys: np.ndarray, others: np.ndarray) -> np.ndarray:
     return np.where(found[len(others) :] < len(others), found[len(others) :], -1)
 
 
-class Texts(Protocol):
+class Texts(ABC):
     """Different candidates in a fixed order: plain lines, whose id is the line itself, or with ids of their own.
 
     Attributes:
         keys: [C, 2], of each id.
         repeated: how many repetitions were skipped.
+        fields: name and kind of each field; None for plain lines.
     """
 
     keys: np.ndarray
     repeated: int
-
-    @property
-    def fields(self) -> Fields | None:
-        """Name and kind of each field; None for plain lines."""
-        ...
+    fields: Fields | None = None
 
     @property
     def contents(self) -> np.ndarray:
         """Keys of all that a shard contains of each, [C, 2]: for plain lines the same."""
-        ...
+        return self.keys
 
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def part(self, start: int, stop: int) -> list[str]:
-        """Return the texts from one place to another, without the last."""
-        ...
+        """Return the texts from one place to another, without the last.
+
+        Raises:
+            InputError: a file has changed since it was opened.
+        """
 
     def records(self, start: int, stop: int) -> list[Record] | None:
         """Return the same candidates with ids and fields; None for plain lines."""
-        ...
-
-    def keep(self, places: np.ndarray) -> None:
-        """Discard all other texts."""
-        ...
-
-
-class PlainLines:
-    """What all plain lines share."""
-
-    fields: Fields | None = None
-    keys: np.ndarray
-
-    @property
-    def contents(self) -> np.ndarray:
-        """The keys."""
-        return self.keys
-
-    def records(self, start: int, stop: int) -> list[Record] | None:
-        """Return None."""
         return None
 
+    @abstractmethod
+    def keep(self, places: np.ndarray) -> None:
+        """Discard all other texts."""
 
-class ListedTexts(PlainLines):
-    """Texts that are all in memory."""
+
+class ListedTexts(Texts):
+    """Plain lines that are all in memory."""
 
     def __init__(self, texts: Sequence[str]):
         self.texts = list(dict.fromkeys(texts))
@@ -128,7 +114,7 @@ class ListedTexts(PlainLines):
         self.keys = self.keys[places]
 
 
-class CandidatesFile:
+class CandidatesFile(Texts):
     """A file of candidates that is read through once, stays open, and is read again part by part.
 
     If the object is sent to another process, that one opens the file itself, at the same path, and refuses one of
@@ -184,7 +170,7 @@ class CandidatesFile:
         return found.st_size, found.st_mtime_ns
 
 
-class FileTexts(CandidatesFile, PlainLines):
+class FileTexts(CandidatesFile):
     """The distinct lines of a UTF-8 text file, without white space around them; blank lines are skipped.
 
     One pass records the offset of each line: 28 bytes a line.
@@ -226,11 +212,7 @@ class FileTexts(CandidatesFile, PlainLines):
         return len(self.offsets)
 
     def part(self, start: int, stop: int) -> list[str]:
-        """Read the lines from one place to another, without the last.
-
-        Raises:
-            InputError: the file has changed since it was opened.
-        """
+        """Read the lines from one place to another, without the last."""
         texts = []
         for offset, length in zip(self.offsets[start:stop], self.lengths[start:stop], strict=True):
             self.file.seek(int(offset))

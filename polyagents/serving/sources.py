@@ -69,7 +69,7 @@ class Sources:
         elif self.index_dir:
             index, source = ranker.open_index(self.index_dir), public_name(self.index_dir)
         else:
-            file = self.candidates_file or task_candidates_file(zoo_file(self.model_file), ranker.model.saved)
+            file = self.candidates_file or task_candidates_file(zoo_file(self.model_file), ranker.model.settings.saved)
             prepared = ranker.prepare(candidates_of(file, declared_fields(self.fields)))
             index, source = as_index(prepared, ranker.model), public_name(file)
         return Served(ranker, index, public_name(self.model_file), source, second=second, rerank_top=self.rerank_top)

@@ -10,7 +10,7 @@ from queries import poly_query
 from polyagents.index import exact, resident
 from polyagents.index import scan as module
 from polyagents.index.exact import SCORED_AT_ONCE, score_all, search
-from polyagents.index.in_memory import InMemoryVectors
+from polyagents.index.in_memory import InMemoryCandidates
 from polyagents.index.resident import joined_blocks
 from polyagents.index.scan import Scan, scan_precision
 from polyagents.index.stored_vectors import Coarse, VectorBlock, packed, unpacked
@@ -116,7 +116,7 @@ def test_equal_candidates_come_in_order(machine):
     stored = Stored(candidates()[3:4].repeat(200, 1), "bf16")
     assert search(query(4), stored, 12).indices.tolist() == [list(range(12))] * 5
     # Vectors of length 0, whose bound is their score: more than are scored at once, so that the bar is looked at.
-    assert search(query(4), InMemoryVectors(torch.zeros(600, 24)), 12).indices.tolist() == [list(range(12))] * 5
+    assert search(query(4), InMemoryCandidates([], torch.zeros(600, 24)), 12).indices.tolist() == [list(range(12))] * 5
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -277,18 +277,18 @@ def test_few_candidates_are_scored_in_fp32(monkeypatch):
     vectors, scored = torch.randn(20_000, 64, generator=torch.Generator().manual_seed(0)), []
     unpack = VectorBlock.exact
     monkeypatch.setattr(VectorBlock, "exact", lambda block, rows: scored.append(len(rows)) or unpack(block, rows))
-    search(query(16, width=64, examples=1, scale=3.0), InMemoryVectors(vectors), 10)
+    search(query(16, width=64, examples=1, scale=3.0), InMemoryCandidates([], vectors), 10)
     assert scored == [SCORED_AT_ONCE]
 
 
 def test_scores_that_are_no_numbers_come_last(machine):
     vectors = candidates(40)
     vectors[7] = torch.nan
-    found = search(query(3), InMemoryVectors(vectors), 40)
+    found = search(query(3), InMemoryCandidates([], vectors), 40)
     assert (found.indices[:, -1] == 7).all() and (found.scores[:, -1] == -np.inf).all()
     asked = query(3)
     asked.context.vectors[0] = torch.nan
-    found = search(asked, InMemoryVectors(candidates(40)), 3)
+    found = search(asked, InMemoryCandidates([], candidates(40)), 3)
     assert found.indices[0].tolist() == [0, 1, 2]
 
 
@@ -301,7 +301,7 @@ def test_a_candidate_whose_bound_is_barely_above_the_bar_is_found(machine):
 
 @pytest.mark.parametrize(("count", "k"), [(0, 3), (7, 0), (7, 1), (7, 9)])
 def test_shapes_and_types_of_what_is_found(machine, count, k):
-    found = search(query(2), InMemoryVectors(torch.randn(count, 24)), k)
+    found = search(query(2), InMemoryCandidates([], torch.randn(count, 24)), k)
     assert found.indices.shape == found.scores.shape == (5, min(k, count))
     assert (found.indices.dtype, found.scores.dtype) == (np.int64, np.float32)
 
@@ -317,10 +317,10 @@ def test_a_search_in_one_block_proves_its_answer_where_it_can(monkeypatch):
     """Few bounds decide; where as many candidates as were scored are equally good, the other search does."""
     proven = in_one_block(monkeypatch)
     vectors = torch.randn(20_000, 64, generator=torch.Generator().manual_seed(0))
-    stored = InMemoryVectors(vectors)
+    stored = InMemoryCandidates([], vectors)
     found, expected = search(query(16, width=64), stored, 10), exact.search_blocks(query(16, width=64), stored, 10)
     np.testing.assert_array_equal(found.indices, expected.indices)
-    equal = InMemoryVectors(torch.zeros(2_000, 64))
+    equal = InMemoryCandidates([], torch.zeros(2_000, 64))
     assert search(query(16, width=64), equal, 10).indices.tolist() == [list(range(10))] * 5
     monkeypatch.setattr(resident, "GATHERED", 1)
     search(query(16, width=64), stored, 10)
@@ -351,7 +351,7 @@ def test_blocks_are_joined_with_all_that_they_have():
 @pytest.mark.parametrize("m", [1, 16])
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_gpu_finds_what_the_cpu_finds(m, kind):
-    asked, stored = query(m), InMemoryVectors(candidates()) if kind == "fp32" else Stored(candidates(), kind)
+    asked, stored = query(m), InMemoryCandidates([], candidates()) if kind == "fp32" else Stored(candidates(), kind)
     there = poly_query(asked.context.vectors.cuda(), asked.context.mask.cuda(), asked.scorer.sharpness)
     for _ in range(2):  # the second time from the GPU's own memory
         ours, theirs = search(there, stored, 10), search(asked, stored, 10)
@@ -362,7 +362,7 @@ def test_a_gpu_finds_what_the_cpu_finds(m, kind):
 def test_a_gpus_bounds_hold_over_100_000_candidates_of_width_768():
     """Of products in bf16 whose sums are in fp32: sums in bf16 would lose more than the bounds add."""
     generator = torch.Generator().manual_seed(0)
-    stored = InMemoryVectors(torch.randn(100_000, 768, generator=generator))
+    stored = InMemoryCandidates([], torch.randn(100_000, 768, generator=generator))
     asked = query(64, width=768)
     there = poly_query(asked.context.vectors.cuda(), asked.context.mask.cuda(), asked.scorer.sharpness)
     scan, begin = Scan(there.context), 0

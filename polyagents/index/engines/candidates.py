@@ -12,6 +12,7 @@ from polyagents.errors import InputError
 from polyagents.files.python_arguments import texts_of
 from polyagents.index.approximate import Neighbours, search_one
 from polyagents.index.builder import ALONE, BLOCK, BuildPart, Cluster, Encode, Worker, other_model
+from polyagents.index.columns import Record
 from polyagents.index.engines.engine import (
     INDEX_TYPES,
     LONG_LIST,
@@ -172,7 +173,7 @@ class EngineCandidates(Index):
         best = Best(k)
         if len(members):
             best.merge(members, query.scores(vectors.to(query.device))[0].cpu().numpy())
-        return self._hits(best, True, Lists(self.collection, k, k))
+        return self._hits(best, True)
 
     def _search_one(self, query: Query, k: int, where: Filter | None = None, share: float = 1.0) -> Hits:
         """Search with short lists, and with long ones if the stop rule does not hold.
@@ -181,29 +182,31 @@ class EngineCandidates(Index):
             share: of all candidates, that meet the conditions.
         """
         lists = Lists(self.collection, SHORT_LIST, 2 * k, where, share)
-        best, complete = search_one(query, lists, k)
+        best, complete = search_one(query, lists.neighbours, k)
         if not complete:
             lists = Lists(self.collection, LONG_LIST, LONG_LIST, where, share)
-            best, complete = search_one(query, lists, k)
-        return self._hits(best, complete, lists)
+            best, complete = search_one(query, lists.neighbours, k)
+        return self._hits(best, complete, lists.came_along)
 
-    def _hits(self, best: Best, complete: bool, lists: "Lists") -> Hits:
-        """Return the best with their texts and ids, without those that were removed in the meantime."""
-        if self.fields is not None:
+    def _hits(self, best: Best, complete: bool, came_along: Mapping[int, str] | None = None) -> Hits:
+        """Return the best with their texts and ids, without those that were removed in the meantime.
+
+        Args:
+            came_along: texts by number; None asks for them.
+        """
+        if self.fields is None:
+            found = best.indices.tolist()
+            plain = self.collection.texts(found) if came_along is None else [came_along[number] for number in found]
+            records = [None if text is None else Record(text, text) for text in plain]
+        else:
             records = self.collection.records(best.indices)
-            left = [place for place, record in enumerate(records) if record is not None]
-            own = [record for record in records if record is not None]
-            ids, texts_left = [record.id for record in own], [record.text for record in own]
-            is_text = all(isinstance(one, str) for one in (*ids, *texts_left))
-            if not is_text or (candidate_ids(ids) != best.indices[left]).any():
-                raise damaged(f"{self.engine.name} at {self.engine.where}")
-            return Hits(best.indices[left], best.scores[left], lambda _: texts_left, complete, lambda _: ids)
-        texts = lists.texts(best.indices.tolist())
-        there = [place for place, text in enumerate(texts) if text is not None]  # others were removed in the meantime
-        kept = [text for text in texts if text is not None]
-        if not all(isinstance(text, str) for text in kept) or (candidate_ids(kept) != best.indices[there]).any():
+        left = [place for place, record in enumerate(records) if record is not None]
+        ids, texts = [one.id for one in records if one is not None], [one.text for one in records if one is not None]
+        is_text = all(isinstance(one, str) for one in (*ids, *texts))
+        if not is_text or (candidate_ids(ids) != best.indices[left]).any():
             raise damaged(f"{self.engine.name} at {self.engine.where}")
-        return Hits(best.indices[there], best.scores[there], lambda _: kept, complete)
+        own = None if self.fields is None else ids
+        return Hits(best.indices[left], best.scores[left], lambda _: texts, complete, lambda _: own)
 
     def scores(self, query: Query) -> Tensor:
         """Refuse: an engine finds only the best candidates."""
@@ -268,9 +271,9 @@ class EngineWork:
 
 
 class Lists:
-    """A collection as a `NeighbourSource`, with lists of a fixed length, or longer ones if k needs them.
+    """The lists of a collection: of a fixed length, or longer ones if k needs them.
 
-    Each search has its own, which keeps the texts that came with the lists.
+    Each search has its own, which keeps the texts that came with the lists: `came_along`, None if none did.
     """
 
     def __init__(
@@ -300,12 +303,6 @@ class Lists:
         members = found.members
         are_all = short and len(members) >= self.collection.count(self.where)
         return Neighbours(found.products, lists, members, found.vectors, np.ones(len(members), bool), are_all)
-
-    def texts(self, ids: Sequence[int]) -> list[str | None]:
-        """Return the texts of candidates that were found, in the order of the ids, as `Collection.texts` does."""
-        if self.came_along is None:
-            return self.collection.texts(ids)
-        return [self.came_along[number] for number in ids]
 
 
 def damaged(where: str) -> EngineError:

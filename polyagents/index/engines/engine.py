@@ -6,11 +6,13 @@ in one step. A candidate's id is computed from its text, so that adding it twice
 killed asks which ids are there already.
 """
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol, get_type_hints
+from typing import Any, NamedTuple, Protocol, get_type_hints
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from polyagents.errors import InputError
@@ -83,15 +85,18 @@ class Version:
                 raise EngineError(f"The {name} of a collection is {value!r:.60}, which polyagents did not write.")
 
 
-class Collection(Protocol):
+class Collection(ABC):
     """Candidates with their vectors, all of one model; it returns lists of at most `longest`.
 
     A user's own id is in the column OWN_ID, and each field in one of its own, with the prefix OF_FIELD.
     """
 
     longest: int
-    fields: dict[str, str] | None
 
+    def __init__(self, width: int, fields: dict[str, str] | None):
+        self.width, self.fields = width, fields
+
+    @abstractmethod
     def upsert(
         self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor, records: Sequence[Record] | None = None
     ) -> None:
@@ -103,32 +108,24 @@ class Collection(Protocol):
         Raises:
             EngineError: the engine refuses, or does not answer.
         """
-        ...
 
+    @abstractmethod
     def delete(self, ids: np.ndarray) -> None:
         """Remove candidates; missing ids are not an error."""
-        ...
 
+    @abstractmethod
     def count(self, where: Filter | None = None) -> int:
         """Count the candidates that meet the conditions."""
-        ...
 
+    @abstractmethod
     def those(self, where: Filter, most: int) -> np.ndarray:
         """Return the ids of candidates that meet the conditions, at most that many, in no order."""
-        ...
 
-    def vectors(self, ids: np.ndarray) -> tuple[np.ndarray, Tensor]:
-        """Return the ids [r], ascending, of candidates that still exist, and their vectors [r, D] fp32."""
-        ...
+    @abstractmethod
+    def read(self, ids: Sequence[int] | np.ndarray, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return `id` and other columns of the candidates that still exist, in no order."""
 
-    def records(self, ids: np.ndarray) -> list[Record | None]:
-        """Return candidates of a collection with `fields`, in the order of the ids; None for a missing one."""
-        ...
-
-    def there(self, ids: np.ndarray) -> np.ndarray:
-        """Tell which of the ids [C] exist, [C] boolean."""
-        ...
-
+    @abstractmethod
     def nearest(self, vectors: Tensor, count: int, depth: int, where: Filter | None = None) -> Found:
         """Find the `count` candidates with the largest dot products for each of vectors [q, D].
 
@@ -137,15 +134,37 @@ class Collection(Protocol):
             depth: how many candidates a graph visits, `count` or more: short lists of a deep search miss as few as long
                 ones.
         """
-        ...
 
-    def texts(self, ids: Sequence[int]) -> list[str | None]:
-        """Return texts in the order of the ids; None for a candidate that was removed in the meantime."""
-        ...
-
+    @abstractmethod
     def build_index(self, index_type: str) -> None:
         """Build the index over all candidates, unless it exists."""
-        ...
+
+    def there(self, ids: np.ndarray) -> np.ndarray:
+        """Tell which of the ids [C] exist, [C] boolean."""
+        return np.isin(ids, [row["id"] for row in self.read(ids, [])])
+
+    def texts(self, ids: Sequence[int] | np.ndarray) -> list[str | None]:
+        """Return texts in the order of the ids; None for a candidate that was removed in the meantime."""
+        found = {row["id"]: row["text"] for row in self.read(ids, ["text"])}
+        return [found.get(int(one)) for one in ids]
+
+    def vectors(self, ids: np.ndarray) -> tuple[np.ndarray, Tensor]:
+        """Return the ids [r], ascending, of candidates that still exist, and their vectors [r, D] fp32."""
+        return self.in_order(self.read(ids, ["vector"]))
+
+    def in_order(self, rows: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, Tensor]:
+        """Return the ids [r] of rows, ascending, and their vectors [r, D] fp32."""
+        members = np.array([row["id"] for row in rows], np.int64)
+        order = members.argsort()
+        found = np.array([row["vector"] for row in rows], np.float32).reshape(len(rows), self.width)
+        return members[order], torch.from_numpy(found[order])
+
+    def records(self, ids: np.ndarray) -> list[Record | None]:
+        """Return candidates of a collection with `fields`, in the order of the ids; None for a missing one."""
+        fields = [OF_FIELD + name for name in self.fields or ()]
+        rows = self.read(ids, ["text", OWN_ID, *fields])
+        found = {row["id"]: Record(row[OWN_ID], row["text"], tuple(row[name] for name in fields)) for row in rows}
+        return [found.get(int(one)) for one in ids]
 
 
 class VectorEngine(Protocol):

@@ -13,7 +13,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from polyagents.errors import first_line
@@ -23,6 +22,7 @@ from polyagents.index.engines.engine import (
     OF_FIELD,
     OWN_ID,
     SENT_AT_ONCE,
+    Collection,
     EngineError,
     Found,
     Version,
@@ -50,14 +50,11 @@ class Milvus:
     """A connection to Milvus, for one name; `where` is the address, without a token."""
 
     def __init__(self, uri: str, token: str, name: str):
-        """Connect.
+        """Connect; an EngineError says if no server answers, or it refuses the connection.
 
         Args:
             uri: of a server, or a folder of Milvus Lite.
             token: a password, or a user and a password; empty for none.
-
-        Raises:
-            EngineError: no server answers, or it refuses the connection.
         """
         os.environ.setdefault("GRPC_VERBOSITY", "ERROR")  # otherwise it reports every process that we start
         from pymilvus import MilvusClient  # which takes a second, and is an extra
@@ -196,13 +193,14 @@ class Milvus:
             raise EngineError(f"Milvus at {self.where} {what}: {first_line(error)}.") from error
 
 
-class MilvusCollection:
+class MilvusCollection(Collection):
     """A collection of Milvus."""
 
     longest = LONGEST_LIST
 
     def __init__(self, engine: Milvus, table: str, width: int, fields: dict[str, str] | None = None):
-        self.engine, self.client, self.table, self.width, self.fields = engine, engine.client, table, width, fields
+        super().__init__(width, fields)
+        self.engine, self.client, self.table = engine, engine.client, table
 
     def _ask(self, what: str, question: Callable[..., Any], **arguments: Any) -> Any:
         """Call a method of the client for this collection; a server that was restarted has to load it first."""
@@ -257,25 +255,18 @@ class MilvusCollection:
         )
         return np.array([row["id"] for row in rows], np.int64)
 
-    def vectors(self, ids: np.ndarray) -> tuple[np.ndarray, Tensor]:
-        """Return the ids [r], ascending, of candidates that still exist, and their vectors [r, D] fp32."""
-        return self._in_order(self._get(ids, ["vector"], 4 * self.width))
-
-    def records(self, ids: np.ndarray) -> list[Record | None]:
-        """Return candidates with ids and fields, in the order of the ids; None for a missing one."""
-        fields = self.fields or {}
-        names = ["text", OWN_ID, *(OF_FIELD + name for name in fields)]
-        found = {}
-        for row in self._get(ids, names, LONGEST_TEXT):
-            values = [row[OF_FIELD + name] for name in fields]
-            own = zip(fields.values(), values, strict=True)
-            texts = (from_hexadecimal(value) if kind == "text" and value is not None else value for kind, value in own)
-            found[row["id"]] = Record(row[OWN_ID], row["text"], tuple(texts))
-        return [found.get(int(one)) for one in ids]
-
-    def there(self, ids: np.ndarray) -> np.ndarray:
-        """Tell which of the ids [C] exist, [C] boolean."""
-        return np.isin(ids, [row["id"] for row in self._get(ids, [], 8)])
+    def read(self, ids: Sequence[int] | np.ndarray, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return `id` and other columns of the candidates that still exist, in no order."""
+        size = LONGEST_TEXT if "text" in columns else 4 * self.width if "vector" in columns else 8
+        at_once = max(min(SENT_AT_ONCE // size, LONGEST_LIST), 1)
+        rows: list[dict[str, Any]] = []
+        for start in range(0, len(ids), at_once):
+            part = np.asarray(ids[start : start + at_once]).tolist()
+            rows += self._ask("did not answer", self.client.get, ids=part, output_fields=["id", *columns])
+        texts = [name for name, kind in (self.fields or {}).items() if kind == "text" and OF_FIELD + name in columns]
+        for row in rows:
+            row |= {OF_FIELD + name: from_hexadecimal(row[OF_FIELD + name]) for name in texts}
+        return rows
 
     def nearest(self, vectors: Tensor, count: int, depth: int, where: Filter | None = None) -> Found:
         """Find the `count` candidates with the largest dot products for each vector."""
@@ -300,20 +291,8 @@ class MilvusCollection:
         if alone and all({"vector", "text"} <= one["entity"].keys() for one in answers[0]):
             rows = [{"id": one["id"], "vector": one["entity"]["vector"]} for one in answers[0]]
             texts = {one["id"]: one["entity"]["text"] for one in answers[0]}
-            return Found(products, lists, *self._in_order(rows), texts)
+            return Found(products, lists, *self.in_order(rows), texts)
         return Found(products, lists, *self.vectors(np.unique(lists[lists >= 0])))
-
-    def _in_order(self, rows: Sequence[Mapping[str, Any]]) -> tuple[np.ndarray, Tensor]:
-        """Return the ids [r] of rows, ascending, and their vectors [r, D] fp32."""
-        members = np.array([row["id"] for row in rows], np.int64)
-        order = members.argsort()
-        found = np.array([row["vector"] for row in rows], np.float32).reshape(len(rows), self.width)
-        return members[order], torch.from_numpy(found[order])
-
-    def texts(self, ids: Sequence[int]) -> list[str | None]:
-        """Return texts in the order of the ids; None for a candidate that was removed in the meantime."""
-        found = {row["id"]: row["text"] for row in self._get(np.asarray(ids), ["text"], LONGEST_TEXT)}
-        return [found.get(int(one)) for one in ids]
 
     def build_index(self, index_type: str) -> None:
         """Build the index over all candidates, unless it exists."""
@@ -341,15 +320,6 @@ class MilvusCollection:
         described = self.client.describe_index(self.table, "vector", timeout=SECONDS)
         return described and str(described["index_type"])
 
-    def _get(self, ids: np.ndarray, columns: Sequence[str], size: int) -> list[dict[str, Any]]:
-        """Return columns, of about `size` bytes, of candidates that exist, in no order."""
-        at_once = max(min(SENT_AT_ONCE // size, LONGEST_LIST), 1)
-        rows: list[dict[str, Any]] = []
-        for start in range(0, len(ids), at_once):
-            part = ids[start : start + at_once].tolist()
-            rows += self._ask("did not answer", self.client.get, ids=part, output_fields=["id", *columns])
-        return rows
-
 
 def fields_of(described: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
     """Return name and kind of each declared field of a collection's columns; None for plain lines."""
@@ -369,8 +339,10 @@ def hexadecimal(text: str) -> str:
     return text.encode("utf-8").hex()
 
 
-def from_hexadecimal(digits: str) -> str:
-    """Return the text; the digits themselves if `hexadecimal` has not written them."""
+def from_hexadecimal(digits: str | None) -> str | None:
+    """Return the text; the digits themselves if `hexadecimal` has not written them, None for none."""
+    if digits is None:
+        return None
     try:
         return bytes.fromhex(digits).decode("utf-8")
     except ValueError:

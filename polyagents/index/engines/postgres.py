@@ -14,7 +14,6 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from polyagents.errors import first_line
@@ -23,6 +22,7 @@ from polyagents.index.columns import Record
 from polyagents.index.engines.engine import (
     OF_FIELD,
     OWN_ID,
+    Collection,
     EngineError,
     Found,
     Version,
@@ -64,7 +64,7 @@ WITH asked AS MATERIALIZED (
         FROM {table} AS candidate WHERE {conditions}
         ORDER BY candidate.vector <#> context.vector LIMIT %(count)s) AS near),
 found AS (SELECT id, array_agg(place) AS places, array_agg(product) AS products FROM asked GROUP BY id)
-SELECT id, places, products, vector FROM found JOIN {table} USING (id) ORDER BY id
+SELECT id, places, products, vector FROM found JOIN {table} USING (id)
 """
 
 
@@ -192,13 +192,14 @@ class Postgres:
             raise EngineError(f"PostgreSQL at {self.where} {what}: {first_line(error)}.") from error
 
 
-class PostgresCollection:
+class PostgresCollection(Collection):
     """A table of candidates."""
 
     longest = LONGEST_LIST
 
     def __init__(self, engine: Postgres, model: str, width: int, fields: dict[str, str] | None = None):
-        self.engine, self.model, self.width, self.fields = engine, model, width, fields
+        super().__init__(width, fields)
+        self.engine, self.model = engine, model
         self.table = f"{engine.name}_{model[:16]}"
 
     def sql(self, statement: str, **parts: Any) -> Any:
@@ -207,6 +208,11 @@ class PostgresCollection:
 
         own = {"table": Identifier(self.table), "width": Literal(self.width), "index": Identifier(f"{self.table}_hnsw")}
         return SQL(statement).format(**own, **parts)
+
+    def ask(self, statement: str, values: Any, what: str = "did not answer", binary: bool = False, **parts: Any) -> Any:
+        """Return the rows that a statement finds; if it fails, the sentence says that PostgreSQL `what`."""
+        with self.engine.sentences(what):
+            return self.engine.connection.execute(self.sql(statement, **parts), values, binary=binary).fetchall()
 
     def columns(self) -> list[tuple[str, str]]:
         """Return name and type of each column that candidates with ids have in addition."""
@@ -302,46 +308,27 @@ class PostgresCollection:
     def count(self, where: Filter | None = None) -> int:
         """Count the candidates that meet the conditions."""
         conditions, values = conditions_of(where)
-        with self.engine.sentences("did not count candidates"):
-            statement = self.sql("SELECT count(*) FROM {table} AS candidate WHERE {conditions}", conditions=conditions)
-            return int(self.engine.connection.execute(statement, values).fetchone()[0])
+        statement = "SELECT count(*) FROM {table} AS candidate WHERE {conditions}"
+        ((found,),) = self.ask(statement, values, "did not count candidates", conditions=conditions)
+        return int(found)
 
     def those(self, where: Filter, most: int) -> np.ndarray:
         """Return the ids of candidates that meet the conditions, at most that many, in no order."""
         conditions, values = conditions_of(where)
-        with self.engine.sentences("did not answer"):
-            statement = "SELECT id FROM {table} AS candidate WHERE {conditions} LIMIT %(most)s"
-            rows = self.engine.connection.execute(
-                self.sql(statement, conditions=conditions), {**values, "most": most}
-            ).fetchall()
+        statement = "SELECT id FROM {table} AS candidate WHERE {conditions} LIMIT %(most)s"
+        rows = self.ask(statement, {**values, "most": most}, conditions=conditions)
         return np.array([row[0] for row in rows], np.int64)
 
-    def vectors(self, ids: np.ndarray) -> tuple[np.ndarray, Tensor]:
-        """Return the ids [r], ascending, of candidates that still exist, and their vectors [r, D] fp32."""
-        with self.engine.sentences("did not answer"), self.engine.connection.cursor(binary=True) as cursor:
-            statement = self.sql("SELECT id, vector FROM {table} WHERE id = ANY(%s) ORDER BY id")
-            rows = cursor.execute(statement, (ids.tolist(),)).fetchall()
-        found = np.array([row[1].to_numpy() for row in rows], np.float32).reshape(len(rows), self.width)
-        return np.array([row[0] for row in rows], np.int64), torch.from_numpy(found)
-
-    def records(self, ids: np.ndarray) -> list[Record | None]:
-        """Return candidates with ids and fields, in the order of the ids; None for a missing one."""
+    def read(self, ids: Sequence[int] | np.ndarray, columns: Sequence[str]) -> list[dict[str, Any]]:
+        """Return `id` and other columns of the candidates that still exist, in no order."""
         from psycopg.sql import SQL, Identifier
 
-        names = SQL("").join(SQL(", {}").format(Identifier(name)) for name, _ in self.columns())
-        with self.engine.sentences("did not answer"):
-            statement = self.sql("SELECT id, text{names} FROM {table} WHERE id = ANY(%s)", names=names)
-            rows = self.engine.connection.execute(statement, (ids.tolist(),)).fetchall()
-        found = {row[0]: Record(row[2], row[1], tuple(row[3:])) for row in rows}
-        return [found.get(int(one)) for one in ids]
-
-    def there(self, ids: np.ndarray) -> np.ndarray:
-        """Tell which of the ids [C] exist, [C] boolean."""
-        with self.engine.sentences("did not answer"):
-            rows = self.engine.connection.execute(
-                self.sql("SELECT id FROM {table} WHERE id = ANY(%s)"), (ids.tolist(),)
-            ).fetchall()
-        return np.isin(ids, [row[0] for row in rows])
+        names = ["id", *columns]
+        listed = SQL(", ").join(map(Identifier, names))
+        statement, is_binary = "SELECT {listed} FROM {table} WHERE id = ANY(%s)", "vector" in columns
+        rows = self.ask(statement, (np.asarray(ids).tolist(),), binary=is_binary, listed=listed)
+        found = [dict(zip(names, row, strict=True)) for row in rows]
+        return [{**row, "vector": row["vector"].to_numpy()} for row in found] if is_binary else found
 
     def nearest(self, vectors: Tensor, count: int, depth: int, where: Filter | None = None) -> Found:
         """Find the `count` candidates with the largest dot products for each vector."""
@@ -357,17 +344,8 @@ class PostgresCollection:
                 conditions, values = conditions_of(where)
                 statement = self.sql(SEARCH, conditions=conditions)
                 rows = cursor.execute(statement, {**values, "vectors": asked, "count": count}).fetchall()
-        members = np.array([row[0] for row in rows], np.int64)
-        found = np.array([row[3].to_numpy() for row in rows], np.float32).reshape(len(rows), self.width)
-        return Found(*lists_of(rows, len(asked)), members, torch.from_numpy(found))
-
-    def texts(self, ids: Sequence[int]) -> list[str | None]:
-        """Return texts in the order of the ids; None for a candidate that was removed in the meantime."""
-        wanted = [int(one) for one in ids]
-        with self.engine.sentences("did not answer"):
-            statement = self.sql("SELECT id, text FROM {table} WHERE id = ANY(%s)")
-            found = dict(self.engine.connection.execute(statement, (wanted,)).fetchall())
-        return [found.get(one) for one in wanted]
+        found = [{"id": row[0], "vector": row[3].to_numpy()} for row in rows]
+        return Found(*lists_of(rows, len(asked)), *self.in_order(found))
 
     def build_index(self, index_type: str) -> None:
         """Build the index over all candidates, unless it exists."""

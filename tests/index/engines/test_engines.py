@@ -105,8 +105,15 @@ def test_an_empty_text_is_a_candidate_and_a_removed_one_is_none(engine, monkeypa
     assert len(made) == len(texts)
     for best in made.search(query(), len(texts)) + made.search(query(), 100):
         assert sorted(best.texts) == sorted(texts)
-    read, gone = candidates.Lists.texts, candidate_ids([""])[0]
-    monkeypatch.setattr(candidates.Lists, "texts", lambda lists, ids: [text or None for text in read(lists, ids)])
+    collection, gone = made.collection, candidate_ids([""])[0]
+    nearest, read = collection.nearest, collection.texts
+
+    def without(*given):
+        found = nearest(*given)
+        return found._replace(texts=found.texts and {number: text or None for number, text in found.texts.items()})
+
+    monkeypatch.setattr(collection, "nearest", without)
+    monkeypatch.setattr(collection, "texts", lambda ids: [text or None for text in read(ids)])
     for best in made.search(query(), 100):
         assert sorted(best.texts) == sorted(texts[1:]) and gone not in best.indices
         assert len(best.scores) == len(best.indices) == len(texts) - 1
@@ -167,7 +174,7 @@ def test_the_list_of_one_vector_brings_its_texts_along_where_that_saves_a_questi
             zip(found.members.tolist(), built.collection.texts(found.members.tolist()), strict=True)
         )
         monkeypatch.setattr(built.collection, "texts", None)
-        monkeypatch.setattr(built.collection, "_get", None)
+        monkeypatch.setattr(built.collection, "read", None)
     else:
         assert found.texts is None  # all is in one statement, and of the texts only k are wanted
     texts, scores, complete = found_texts(built, one, 10)
