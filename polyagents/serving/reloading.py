@@ -91,7 +91,7 @@ class Held:
         with self.generations.held() as served:
             took: dict[str, float] = {}
             scope.setdefault("state", {}).update(served=served, took=took)
-            headers = headers_of(served.trace)
+            headers = {f"Polyagents-{name.title()}": header_value(value) for name, value in served.trace.items()}
 
             async def timed(message: Message) -> None:
                 if took:
@@ -100,11 +100,6 @@ class Held:
 
             answer = adding_headers(send, headers)
             await self.app(scope, receive, timed)
-
-
-def headers_of(trace: Mapping[str, str]) -> dict[str, str]:
-    """Return `Polyagents-Model` and so on; characters that a header cannot have are percent-encoded."""
-    return {f"Polyagents-{name.title()}": header_value(value) for name, value in trace.items()}
 
 
 class Reloader:

@@ -203,11 +203,7 @@ def own_set(question: Any) -> str | None:
 
 
 def options_of_question(name: str, question: Any) -> Options:
-    """Read the options of a question.
-
-    Raises:
-        Unanswerable: one is blank or too long, or two are equal.
-    """
+    """Read the options of a question; an Unanswerable says if one is blank or too long, or two are equal."""
     try:
         found = options_of(question.options())
     except Unanswerable:
