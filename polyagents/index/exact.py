@@ -12,7 +12,7 @@ Nothing here knows files: what is searched gives `blocks` of vectors.
 import weakref
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
-from typing import TypeAlias
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -35,8 +35,14 @@ FEW = 0.05
 SCORED_AT_ONCE = 256  # candidates that are scored in fp32 before the bar is looked at again
 
 
-Vectors: TypeAlias = "ScannedIndex | Allowed"
-"""What is searched: all candidates of an index, or some."""
+class Vectors(Protocol):
+    """Candidate vectors that can be searched: a `ScannedIndex`, or some of it."""
+
+    def __len__(self) -> int: ...
+
+    def blocks(self) -> Iterator[VectorBlock]:
+        """Yield all vectors, some thousands at a time."""
+        ...
 
 
 class Allowed:
@@ -134,7 +140,7 @@ def search_blocks(query: Query, vectors: Vectors, k: int) -> TopCandidates:
     return TopCandidates(np.stack([one.indices for one in best]), np.stack([one.scores for one in best]))
 
 
-ON_DEVICE: weakref.WeakKeyDictionary["ScannedIndex", dict[torch.device, VectorBlock]] = weakref.WeakKeyDictionary()
+ON_DEVICE: weakref.WeakKeyDictionary[Vectors, dict[torch.device, VectorBlock]] = weakref.WeakKeyDictionary()
 
 
 def resident(vectors: Vectors, device: torch.device) -> VectorBlock | None:
