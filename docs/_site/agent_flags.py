@@ -2,7 +2,6 @@
 
 import argparse
 import importlib
-import importlib.util
 import pkgutil
 from collections.abc import Iterator
 from typing import Any
@@ -83,18 +82,13 @@ def task_flags() -> list[str]:
     """The flags of our tasks, each under the name of the task."""
     lines: list[str] = []
     for found in pkgutil.iter_modules(polyagents.tasks.__path__):
-        if found.ispkg and has_teacher(found.name):
-            teacher = importlib.import_module(f"polyagents.tasks.{found.name}.agents").DefaultTeacher
+        task = importlib.import_module(f"polyagents.tasks.{found.name}") if found.ispkg else None
+        if teacher := getattr(task, "DefaultTeacher", None):
             flags = [action for _, action in our_flags(training_parser(teacher))]
             if flags:
                 lines += heading(f"Task polyagents.tasks.{found.name}", "-")
                 lines += [line for action in flags for line in flag(action, "train_model")]
     return lines
-
-
-def has_teacher(task: str) -> bool:
-    """Whether a folder of tasks/ is a task, and not what tasks share."""
-    return importlib.util.find_spec(f"polyagents.tasks.{task}.agents") is not None
 
 
 def other_defaults(parsers: dict[str, argparse.ArgumentParser]) -> list[str]:

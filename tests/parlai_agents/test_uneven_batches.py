@@ -202,7 +202,7 @@ def test_a_file_that_ends_in_persona_lines_is_evaluated(source, trained, tmp_pat
     """As `head -n` leaves it: the lines are alone in a batch, or beside others."""
     entries = "1 your persona: i ski .\n2 hi\thello\t\tbye|no|hello\n3 ok\tbye\t\tbye|no\n1 your persona: i swim .\n"
     (tmp_path / "valid.txt").write_text(entries)
-    monkeypatch.setattr("polyagents.tasks.convai2.agents.Sample.sample", str(tmp_path))
+    monkeypatch.setattr("polyagents.tasks.convai2.Sample.sample", str(tmp_path))
     task = ("-t", "polyagents.tasks.convai2:sample", "-dt", "valid")
     report = evaluate(trained("bi"), *task, *fixed(source, tmp_path), "-bs", 1)
     assert report["exs"] == 2 and report["no_label"] == 1 and 1 <= report["candidates"] <= 7

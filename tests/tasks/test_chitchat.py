@@ -13,7 +13,7 @@ from parlai.utils import logging, misc
 from teachers import label, plain, teacher, told
 
 from polyagents.faults import users_fault
-from polyagents.tasks.chitchat.agents import Targets
+from polyagents.tasks.chitchat import Targets
 from polyagents.tasks.chitchat.conversations import ChitchatConversation, split_of, turns_of
 from polyagents.text.normalize import normalized
 

@@ -12,9 +12,9 @@ from test_tasks import FOLDER, SHORT
 from polyagents import InputError
 from polyagents.errors import NoTestSplit
 from polyagents.models.two_towers import TwoTowers
-from polyagents.tasks.banking77.agents import DefaultTeacher as Banking
-from polyagents.tasks.clinc150.agents import DefaultTeacher as Clinc
-from polyagents.tasks.intents.files import Example, PublicFile, few
+from polyagents.tasks.banking77 import DefaultTeacher as Banking
+from polyagents.tasks.clinc150 import DefaultTeacher as Clinc
+from polyagents.tasks.intents import Example, PublicFile, few
 
 BANKING, CLINC = "polyagents.tasks.banking77", "polyagents.tasks.clinc150"
 INTENTS = {

@@ -13,11 +13,10 @@ from parlai.core.loader import load_world_module
 from teachers import label, plain, teacher, told
 
 from polyagents import InputError
-from polyagents.tasks import counts, one_message
-from polyagents.tasks.dstc7 import agents as dstc7_agents
+from polyagents.tasks import counts, dstc7, one_message
 from polyagents.tasks.dstc7.dialogues import read_dialogues
 
-FOLDER = Path(dstc7_agents.__file__).parents[1]
+FOLDER = Path(dstc7.__file__).parents[1]
 DSTC7, UBUNTU, CONVAI2 = (f"polyagents.tasks.{name}" for name in ("dstc7", "ubuntu", "convai2"))
 TASKS = {DSTC7: ("train", "valid", "test"), UBUNTU: ("train", "valid", "test"), CONVAI2: ("train", "valid")}
 SPLITS = [(task, split) for task, splits in TASKS.items() for split in splits]

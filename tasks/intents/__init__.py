@@ -1,1 +1,0 @@
-"""What the tasks banking77 and clinc150 share: a text, its intent as label, and all intents as candidates."""

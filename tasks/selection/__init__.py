@@ -1,1 +1,0 @@
-"""The common parts of response selection corpora, whose files are lines of a label, a context and a reply."""
