@@ -151,7 +151,7 @@ def exit_with_one_sentence() -> None:
     program = sys.argv[0] or ""
     if os.path.basename(program) == "__main__.py":  # python -m parlai
         program = os.path.dirname(program)
-    if os.path.basename(program) != "parlai" or getattr(sys.excepthook, "of_polyagents", False):
+    if os.path.basename(program) != "parlai":
         return
     previous = sys.excepthook
 
@@ -164,7 +164,6 @@ def exit_with_one_sentence() -> None:
         sys.stderr.write(f"parlai: {one_line(sentence)}\n")
         raise SystemExit(2)
 
-    hook.of_polyagents = True  # type: ignore[attr-defined]
     sys.excepthook = hook
 
 

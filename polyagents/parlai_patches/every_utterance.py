@@ -64,10 +64,10 @@ def utterances(episode: Sequence[Message]) -> Iterator[Said]:
             yield Said(label, True)
 
 
+@functools.cache
 def apply() -> None:
     """Make ParlAI's teachers follow the flag (idempotent)."""
-    if not getattr(FixedDialogTeacher.__init__, "of_polyagents", False):
-        FixedDialogTeacher.__init__ = with_added_targets(FixedDialogTeacher.__init__)
+    FixedDialogTeacher.__init__ = with_added_targets(FixedDialogTeacher.__init__)
 
 
 def with_added_targets(initialise: Any) -> Any:
@@ -85,7 +85,6 @@ def with_added_targets(initialise: Any) -> Any:
             if not isinstance(self, ChunkTeacher):  # the teacher does not count these itself
                 self.num_examples = functools.cache(lambda: count_examples(self))
 
-    patched.of_polyagents = True  # type: ignore[attr-defined]
     return patched
 
 

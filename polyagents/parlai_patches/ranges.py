@@ -105,17 +105,15 @@ NUMBERS: dict[Any, Callable[[str], Any]] = {int: Whole(-(2**63)), float: any_num
 
 
 def apply() -> None:
-    """Patch ParlAI's parser (idempotent)."""
+    """Patch ParlAI's parser."""
     parse = ParlaiParser.parse_known_args
-    if not getattr(parse, "of_polyagents", False):
 
-        def parse_known_args(self: ParlaiParser, *args: Any, **kwargs: Any) -> Any:
-            for action in self._actions:
-                limit_numbers(action)
-            return parse(self, *args, **kwargs)
+    def parse_known_args(self: ParlaiParser, *args: Any, **kwargs: Any) -> Any:
+        for action in self._actions:
+            limit_numbers(action)
+        return parse(self, *args, **kwargs)
 
-        parse_known_args.of_polyagents = True  # type: ignore[attr-defined]
-        ParlaiParser.parse_known_args = parse_known_args
+    ParlaiParser.parse_known_args = parse_known_args
 
 
 def limit_numbers(action: argparse.Action) -> None:

@@ -62,12 +62,11 @@ class NamedByFile(str):
     """The name of an agent that only a file has given, not the user."""
 
 
+@functools.cache
 def apply() -> None:
     """Patch ParlAI (idempotent)."""
     Opt.load = classmethod(lambda cls, optfile: load(optfile))
     load_by_name = parlai.core.loader.load_agent_module
-    if getattr(load_by_name, "of_polyagents", False):
-        return
 
     def load_agent_module(name: str) -> Any:
         if isinstance(name, NamedByFile):
@@ -80,7 +79,6 @@ def apply() -> None:
         with naming(sentence, "agents", name):
             return load_by_name(name)
 
-    load_agent_module.of_polyagents = True  # type: ignore[attr-defined]
     for module in (parlai.core.loader, parlai.core.agents, parlai.core.params):
         module.load_agent_module = load_agent_module
     load_task = parlai.core.loader.load_teacher_module
@@ -109,7 +107,8 @@ def apply() -> None:
 
     def create_task_agents(opt: Opt) -> Any:
         for name in filter(None, (opt.get("task") or "").split(",")):
-            if not issubclass(load_teacher_module(name), Agent):  # in ParlAI's tasks for people, for instance
+            found = load_teacher_module(name)
+            if not isinstance(found, type) or not issubclass(found, Agent):  # such as ParlAI's tasks for people
                 raise InputError(f"--task {name}: that task has no messages to read; give another.")
         return create(opt)
 

@@ -1,6 +1,7 @@
 """Short help for ParlAI's commands: the most common flags, and ours; `--helpall` lists all of them."""
 
 import argparse
+import functools
 import sys
 
 from parlai.core import script
@@ -28,16 +29,15 @@ MOST_USED = (
 )
 
 
+@functools.cache
 def apply() -> None:
     """Patch ParlAI's parser of a command (idempotent)."""
-    if not getattr(script._SubcommandParser.format_help, "of_polyagents", False):
-        everything = script._SubcommandParser.format_help
+    everything = script._SubcommandParser.format_help
 
-        def format_help(self: argparse.ArgumentParser) -> str:
-            return everything(self) if "--helpall" in sys.argv else short_help(self)
+    def format_help(self: argparse.ArgumentParser) -> str:
+        return everything(self) if "--helpall" in sys.argv else short_help(self)
 
-        format_help.of_polyagents = True  # type: ignore[attr-defined]
-        script._SubcommandParser.format_help = format_help
+    script._SubcommandParser.format_help = format_help
 
 
 def short_help(parser: argparse.ArgumentParser) -> str:

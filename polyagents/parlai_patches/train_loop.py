@@ -60,11 +60,9 @@ def is_training_run(opt: Opt) -> bool:
     return not opt.get("interactive_mode") and "train" in datatype and "evalmode" not in datatype
 
 
+@functools.cache
 def patch() -> None:
     """Replace seven methods of ParlAI's loop (idempotent)."""
-    if getattr(TrainLoop, "of_polyagents", False):
-        return
-    TrainLoop.of_polyagents = True
     TrainLoop.train_steps = after_resuming(TrainLoop.train_steps)
     progress = functools.partial(progress_of, TrainLoop._save_train_stats)
     TrainLoop.save_model = with_checkpoint(TrainLoop.save_model, progress)
@@ -75,13 +73,12 @@ def patch() -> None:
     TrainLoop.train = with_summary(TrainLoop.train)
 
 
+@functools.cache
 def patch_for_all_agents() -> None:
     """Patch ParlAI's train_model for all agents (idempotent).
 
     A training whose task has no test set then ends well, and a dictionary is also built with `--num-workers`.
     """
-    if getattr(train_model.load_eval_worlds, "of_polyagents", False):
-        return
     train_model.load_eval_worlds = without_missing_test_sets(in_order(train_model.load_eval_worlds))
     TrainLoop._run_eval = over_first_examples(over_test_worlds(TrainLoop._run_eval))
     build_dict.create_task = in_this_process(build_dict.create_task)
@@ -113,7 +110,6 @@ def without_missing_test_sets(load_eval_worlds: Any) -> Any:
                 logging.warning(f"The evaluation of test at the end skips {task}: {error}")
         return worlds
 
-    patched.of_polyagents = True  # type: ignore[attr-defined]
     return patched
 
 

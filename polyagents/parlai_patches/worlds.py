@@ -12,14 +12,15 @@ import parlai.core.params
 import parlai.core.worlds
 from parlai.agents.local_human.local_human import LocalHumanAgent
 from parlai.core.loader import load_world_module
-from parlai.core.opt import Opt
 from parlai.core.worlds import DialogPartnerWorld
 from parlai.tasks.interactive.worlds import InteractiveWorld
 from parlai.tasks.self_chat.worlds import SelfChatWorld
 
 from polyagents.parlai_patches.openings import Opening, all_openings
 
-DIALOGUES = 1000  # how many dialogues of a task are read for their openings: a chat should not wait for a million
+# How many dialogues of a task are read for their openings, in the order of `--seed`, without it in another one each
+# time: a chat should not wait for a million.
+DIALOGUES = 1000
 
 
 class TaskInteractiveWorld(InteractiveWorld):
@@ -27,7 +28,7 @@ class TaskInteractiveWorld(InteractiveWorld):
 
     def init_contexts(self, shared: dict[str, Any] | None = None) -> None:
         """InteractiveWorld: read the personas of the task."""
-        self.openings = shared["openings"] if shared else openings_of(self.opt)
+        self.openings = shared["openings"] if shared else all_openings(self.opt, self.opt.get("seed"), DIALOGUES)
         self.chats = itertools.count()
 
     def get_contexts(self) -> tuple[str, str]:
@@ -44,7 +45,7 @@ class TaskSelfChatWorld(SelfChatWorld):
 
     def init_contexts(self, shared: dict[str, Any] | None = None) -> None:
         """SelfChatWorld: read the openings of the task."""
-        self.openings = shared["openings"] if shared else openings_of(self.opt)
+        self.openings = shared["openings"] if shared else all_openings(self.opt, self.opt.get("seed"), DIALOGUES)
 
     def init_openers(self) -> None:
         """SelfChatWorld: read only the openers of a file, as those of the task are known."""
@@ -69,15 +70,9 @@ class TaskSelfChatWorld(SelfChatWorld):
         return self.openings[self.episode_cnt % len(self.openings)]
 
 
-def openings_of(opt: Opt) -> list[Opening]:
-    """Read the openings of the first dialogues of a task, in the order of `--seed`; each time another without."""
-    return all_openings(opt, opt.get("seed"), DIALOGUES)
-
-
+@functools.cache
 def apply() -> None:
     """Patch ParlAI (idempotent): our worlds take the place of its most general one in chats, and input may end."""
-    if getattr(parlai.core.worlds.load_world_module, "of_polyagents", False):
-        return
     for module in (parlai.core.worlds, parlai.core.params):
         module.load_world_module = with_our_worlds
     LocalHumanAgent.act = until_input_ends(LocalHumanAgent.act)
@@ -103,9 +98,6 @@ def with_our_worlds(
     if interactive_task and general:
         return TaskInteractiveWorld
     return TaskSelfChatWorld if selfchat_task and general else found
-
-
-with_our_worlds.of_polyagents = True  # type: ignore[attr-defined]
 
 
 def until_input_ends(act: Any) -> Any:

@@ -1,5 +1,6 @@
 """The world of a pre-training agent and its task: a window of examples is read, and each parley is one update."""
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -139,11 +140,11 @@ class PretrainWorld(World):
         self._open()
 
 
+@functools.cache
 def patch_worlds() -> None:
     """Give a pre-training agent its world in ParlAI's commands (idempotent)."""
     for script in (train_model, eval_model):
-        if not getattr(script.create_task, "of_pretraining", False):
-            script.create_task = for_pretraining(script.create_task)
+        script.create_task = for_pretraining(script.create_task)
 
 
 def for_pretraining(create_task: Any) -> Any:
@@ -155,5 +156,4 @@ def for_pretraining(create_task: Any) -> Any:
         made: World = create_task(opt, agents, *args, **kwargs)
         return made
 
-    patched.of_pretraining = True  # type: ignore[attr-defined]
     return patched
