@@ -143,7 +143,7 @@ for weight in weights[1:]:
 ours.average_gradients(weights)
 assert weights[0].grad is None and all(float(weight.grad.min()) == 1 for weight in weights[1:])
 own = torch.arange(6.0, device=device).view(3, 2).requires_grad_()
-rows = ours.gathered_rows(own, [5, 9, 7])
+rows = ours.GatheredRows.apply(own, ours.shares([5, 9, 7]))
 assert rows.tolist() == [[4, 5], [0, 1], [2, 3]] and ours.gathered("text") == ["text"]
 rows[0].sum().backward()
 assert own.grad.tolist() == [[0, 0], [0, 0], [1, 1]]

@@ -24,8 +24,7 @@ from polyagents.training_loop.budget import (
     held_out_examples,
     validations,
 )
-from polyagents.training_loop.late_dropout import LateDropout
-from polyagents.training_loop.schedule import ENDING
+from polyagents.training_loop.schedule import ENDING, LateDropout
 from polyagents.training_loop.summary import decisions_of, said_choices
 from polyagents.training_loop.training_options import papers_warm_up
 from polyagents.training_loop.validation import least_kept

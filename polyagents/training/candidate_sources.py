@@ -1,10 +1,8 @@
 """The examples of a batch, and their candidates by the source that an option names (`--candidates`)."""
 
-import itertools
 import random
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from polyagents.console import say
 from polyagents.errors import InputError
@@ -92,7 +90,9 @@ def evaluation_candidates(source: str, examples: EncodedExamples, flag: str, ori
         # Without candidates, labels are the default of an evaluation: a run must not end at its first validation.
         return shared_set((), labels)
     given = given_candidates(flag, source, examples, origin)
-    return shared_set(chain(given), labels) if source == "batch-all-cands" else inline_set(examples.lists, labels)
+    if source == "batch-all-cands":
+        return shared_set([candidate for own in given for candidate in own], labels)
+    return inline_set(examples.lists, labels)
 
 
 class TrainingCandidates:
@@ -135,12 +135,13 @@ class TrainingCandidates:
         labels = [label for label in examples.labels if label is not None]
         if source == "inline":
             return self._inline(labels, examples)
-        drawn = [label.candidate for label in labels]
+        drawn = distributed.gathered([label.candidate for label in labels])
+        all_labels = [candidate for process in drawn for candidate in process]
         if source == "fixed":
             assert fixed is not None
-            return shared_set([*fixed, *chain(distributed.gathered(drawn))], labels)
+            return shared_set([*fixed, *all_labels], labels)
         own = [] if source == "batch" or not labels else self._own(source, examples)
-        all_labels, given = chain(distributed.gathered(drawn)), chain(distributed.gathered(chain(own)))
+        given = [candidate for lists in distributed.gathered(own) for some in lists for candidate in some]
         if source == "batch+inline":
             return shared_set_with_own(all_labels, own, given, labels)
         return shared_set([*given, *all_labels], labels)
@@ -190,8 +191,3 @@ class TrainingCandidates:
                 self.pool.append(label)
             elif (slot := self.random.randrange(self.seen)) < POOL_LIMIT:
                 self.pool[slot] = label
-
-
-def chain(parts: Iterable[Iterable[Any]]) -> list[Any]:
-    """Join several lists."""
-    return list(itertools.chain.from_iterable(parts))

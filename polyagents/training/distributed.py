@@ -62,14 +62,6 @@ def shares(lengths: Sequence[int]) -> list[list[int]]:
     return [order[rank :: num_workers()] for rank in range(num_workers())]
 
 
-def gathered_rows(own: Tensor, lengths: Sequence[int]) -> Tensor:
-    """Gather the vectors [c, D] of all processes' shares, with a way back for gradients: [C, D] for C lengths."""
-    if not is_distributed():
-        return own
-    rows: Tensor = GatheredRows.apply(own, shares(lengths))
-    return rows
-
-
 class GatheredRows(torch.autograd.Function):
     """Vectors of all processes; the gradient of each is the sum of its gradients in all processes' losses."""
 

@@ -59,18 +59,17 @@ def training_scores(
     context = GradientCache(module.context_encoder, module.context_vectors, stacked, texts, chunk_tokens)
     lengths = [len(ids) for ids in candidates.ids]
     # Inline lists differ between processes. A shared list is the same in all of them, so each encodes a part of it, and
-    # `gathered_rows` brings the vectors of the others, through which gradients flow back to where they were encoded.
+    # `GatheredRows` brings the vectors of the others, through which gradients flow back to where they were encoded.
     # Every process must have something to encode: one without a share encodes the first text, for nobody.
-    mine: Sequence[int] = range(len(lengths))
-    if candidates.rows is None and distributed.is_distributed():
-        mine = distributed.shares(lengths)[distributed.rank()] or [0]
+    dealt = distributed.shares(lengths) if candidates.rows is None and distributed.is_distributed() else None
+    mine = range(len(lengths)) if dealt is None else dealt[distributed.rank()] or [0]
     own = pad([candidates.ids[row] for row in mine], model.tokenizer.pad_id)
     side = GradientCache(module.candidate_encoder, module.candidate_vectors, in_order, own, chunk_tokens)
+    vectors, encoded = side.encoded, context.encoded
     if candidates.rows is not None:
-        vectors = side.encoded[to_device(candidates.rows, model.device)]
-    else:
-        vectors = distributed.gathered_rows(side.encoded, lengths)
-    encoded = context.encoded
+        vectors = vectors[to_device(candidates.rows, model.device)]
+    elif dealt is not None:
+        vectors = distributed.GatheredRows.apply(vectors, dealt)
     # Equal contexts were encoded once: each example takes its row, so that gradients of all of them add up in it.
     if len(distinct) != len(contexts) or not distinct:
         place = {ids: row for row, ids in enumerate(distinct)}

@@ -1,4 +1,4 @@
-"""The learning rate of every update: the rates of ParlAI's schedulers, with which our agents train."""
+"""What changes during a run: the learning rate, by the rates of ParlAI's schedulers, and when dropout begins."""
 
 import math
 from typing import Any
@@ -6,6 +6,8 @@ from typing import Any
 import torch
 
 from polyagents.errors import InputError
+from polyagents.models.backbone import dropouts_of
+from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training_loop.budget import WARM_UP
 
 SCHEDULES = ("reduceonplateau", "linear", "cosine", "invsqrt", "none")
@@ -74,24 +76,23 @@ class Schedule:
             risen = progress / WARM_UP if self.warmup is None else updates / self.warmup
             part = self.warmup_rate + (1.0 - self.warmup_rate) * risen
         elif self.kind in ("linear", "cosine", "invsqrt"):
-            step = updates - (self.warmup or 0) + (self.warmup != 0)
+            warmup = self.warmup or 0
+            step = updates - warmup + (self.warmup != 0)  # ParlAI's count
+            if self.warmup is not None and self.last_update is not None:
+                fallen = min(step / max(self.last_update - self.warmup, 1), 1.0)
+            else:
+                risen = WARM_UP if self.warmup is None else progress * self.warmup / max(updates, 1)
+                fallen = (progress - risen) / max(1.0 - risen, 1e-9)
             # invsqrt as in ParlAI without --invsqrt-lr-decay-gamma, which is the warm-up then.
             part = {
-                "linear": 1.0 - self._fallen(step),
-                "cosine": math.cos(math.pi * self._fallen(step) / 2),
-                "invsqrt": math.sqrt(max(1, self.warmup or 0)) / math.sqrt(max(1, (self.warmup or 0) + step)),
+                "linear": 1.0 - fallen,
+                "cosine": math.cos(math.pi * fallen / 2),
+                "invsqrt": math.sqrt(max(1, warmup)) / math.sqrt(max(1, warmup + step)),
             }[self.kind]
         else:
             return
         for group in self.optimizer.param_groups:
             group["lr"] = group["initial_lr"] * part
-
-    def _fallen(self, step: int) -> float:
-        """Return which part of the way from the warm-up to the end is done, 0 to 1; `step` is ParlAI's count of it."""
-        if self.warmup is not None and self.last_update is not None:
-            return min(step / max(self.last_update - self.warmup, 1), 1.0)
-        warm_up = WARM_UP if self.warmup is None else self.progress * self.warmup / max(self.updates, 1)
-        return (self.progress - warm_up) / max(1.0 - warm_up, 1e-9)
 
     def after_evaluation(self, loss: float) -> None:
         """Lower the rate if the loss of an evaluation has ceased to fall; not during the warm-up."""
@@ -110,3 +111,24 @@ class Schedule:
         """
         self.plateau.best, self.plateau.num_bad_epochs = float(state["best"]), int(state["num_bad_epochs"])
         self.updates, self.progress = updates, progress or 0.0
+
+
+class LateDropout:
+    """The dropout of a run: the model's own in all passes but the first, in which no example can be known by heart.
+
+    `--dropout` decides for all passes. So does a rate that does not fall to the end of the run, as the paper's.
+    In short runs, whose first pass is most of them or all, this costs less time and ranks better (docs/results.md).
+    """
+
+    def __init__(self, model: RankingModel, scheduler: str):
+        self.own = dropouts_of(model.module) if is_late(scheduler, model.settings.encoder.dropout) else []
+
+    def follow(self, epochs: float) -> None:
+        """Drop in the next batch what belongs to the passes that are completed."""
+        for module, name, value in self.own:
+            setattr(module, name, value if epochs >= 1 else 0.0)
+
+
+def is_late(scheduler: str, dropout: float | None) -> bool:
+    """Return whether a run drops nothing in its first pass; a dropout of None is the backbone's own."""
+    return scheduler in ENDING and dropout is None

@@ -11,7 +11,7 @@ import torch
 from polyagents.console import duration, in_columns
 from polyagents.models.model_options import TowerOptions
 from polyagents.ranking.ranking_model import RankingModel
-from polyagents.training_loop.late_dropout import is_late
+from polyagents.training_loop.schedule import is_late
 
 MEANINGS = {
     "mrr": "the mean of 1 / rank of the right candidate: 1 if it always ranks first",

@@ -23,8 +23,7 @@ from polyagents.training.objective import Objective, training_scores
 from polyagents.training.watch import Watch
 from polyagents.training_loop.budget import COPIES, VALIDATIONS, held_out_examples, validations
 from polyagents.training_loop.callbacks import Callback, Report
-from polyagents.training_loop.late_dropout import LateDropout
-from polyagents.training_loop.schedule import ENDING, Schedule
+from polyagents.training_loop.schedule import ENDING, LateDropout, Schedule
 from polyagents.training_loop.text_example import TextExample
 from polyagents.training_loop.training_data import TrainingData, batches, token_ids_of
 from polyagents.training_loop.training_files import STATE, TrainingFiles, drawing_state, restore_draws
@@ -262,7 +261,7 @@ class Trainer:
         candidates = self.candidates.of(self.options.candidates, examples, None)
         scored = training_scores(self.model, examples.contexts, candidates, self.options.chunk_tokens)
         loss = self.objective.of(scored, examples, candidates)
-        loss.backward([len(examples)], self.scaler, self.options.update_freq)
+        loss.backward([len(batch)], self.scaler, self.options.update_freq)
         self._pending = (self._pending + 1) % self.options.update_freq
         self._watch.saw_batch(self.updates + 1, loss.losses, examples)
         self._last = loss.values

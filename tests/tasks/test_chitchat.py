@@ -13,8 +13,7 @@ from parlai.utils import logging, misc
 from teachers import label, plain, teacher, told
 
 from polyagents.faults import users_fault
-from polyagents.tasks.chitchat import Targets
-from polyagents.tasks.chitchat.conversations import ChitchatConversation, split_of, turns_of
+from polyagents.tasks.chitchat import ChitchatConversation, Targets, split_of, turns_of
 from polyagents.text.normalize import normalized
 
 TASK = "polyagents.tasks.chitchat"
