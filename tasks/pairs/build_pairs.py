@@ -24,7 +24,7 @@ from polyagents.files.own_folder import LOCK
 
 from ..streaming import data_manifest
 from ..streaming.data_manifest import MANIFEST, is_finished
-from ..streaming.runs import Runs, merged, watched, write_lines
+from ..streaming.runs import Runs, merged, watched, write_shards
 from ..streaming.source import Damaged
 from .comments import pairs_of
 from .held_out import Cut, HeldOut
@@ -230,18 +230,5 @@ def write_splits(
                 else:
                     held[split].write(example_of(line))
 
-        shards = write_shards(plan.folder, training())
+        shards = write_shards(plan.folder, training(), SHARD)
     return dict(examples), shards
-
-
-def write_shards(folder: str, lines: Iterator[bytes]) -> list[tuple[str, int]]:
-    """Write examples into files.
-
-    Returns:
-        Name and number of examples of each file.
-    """
-    shards: list[tuple[str, int]] = []
-    for first in lines:
-        name = f"train-{len(shards):05d}.jsonl"
-        shards.append((name, write_lines(folder, itertools.chain([first], lines), name, SHARD)))
-    return shards

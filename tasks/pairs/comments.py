@@ -17,7 +17,7 @@ import re
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
-from .pair import Pair, pair_of
+from .pair import Pair
 
 SHORTEST, LONGEST_WORD = 5, 2048  # characters
 DEEPEST = 7  # they do not say whether what answers the post has depth 0 or 1: here it is 1
@@ -101,4 +101,4 @@ def pairs_of(comments: Iterable[Comment]) -> Iterator[Pair | str]:
         elif len(way) == 1:
             yield "answers_to_posts"  # whose texts are in other dumps
         else:
-            yield pair_of(root, comment.id, [one.body for one in reversed(way[1:])], comment.body)
+            yield Pair(root, comment.id, "\n".join(one.body for one in reversed(way[1:])), comment.body)

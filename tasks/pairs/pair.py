@@ -1,7 +1,6 @@
 """A pair (what was said, and what came next), and the line that represents it while data are made."""
 
 import json
-from collections.abc import Sequence
 from typing import NamedTuple
 
 from polyagents.files.hashing import text_key, utf8
@@ -23,11 +22,6 @@ class Pair(NamedTuple):
     id: str
     text: str
     label: str
-
-
-def pair_of(thread: str, id: str, turns: Sequence[str], label: str) -> Pair:
-    """Make the pair of some utterances and the next one."""
-    return Pair(thread, id, "\n".join(turns), label)
 
 
 def line_of(pair: Pair) -> bytes:

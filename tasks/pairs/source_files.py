@@ -19,7 +19,7 @@ from polyagents.files.json_files import parse_json
 from ..streaming.data_manifest import is_finished
 from ..streaming.source import EndsEarly, Place, Source, source_lines
 from .comments import Comment, comment_of, one_line
-from .pair import Pair, pair_of
+from .pair import Pair
 
 ENDINGS = (".jsonl", ".ndjson", ".json", ".txt")
 PACKED = (".zst", ".gz", ".bz2")
@@ -170,7 +170,7 @@ def given_pair(fields: dict[str, Any], id: str) -> Pair | str:
     turns = [line for turn in turns if (line := one_line(turn))]
     if not turns or not one_line(label):
         return "empty"
-    return pair_of(f"first\n{turns[0]}", id, turns, one_line(label))
+    return Pair(f"first\n{turns[0]}", id, "\n".join(turns), one_line(label))
 
 
 def of_parlai(numbered: Iterable[tuple[str, int]], name: str) -> Iterator[tuple[Record, int]]:
@@ -188,7 +188,7 @@ def of_parlai(numbered: Iterable[tuple[str, int]], name: str) -> Iterator[tuple[
         turns += [line for part in message["text"].split("\n") if (line := one_line(part))]
         labels = message.get("labels") or message.get("eval_labels") or ()
         label = one_line(labels if isinstance(labels, str) else next(iter(labels), ""))
-        yield pair_of(thread, f"{name}:{number}", turns, label) if turns and label else "empty", number
+        yield Pair(thread, f"{name}:{number}", "\n".join(turns), label) if turns and label else "empty", number
         turns = [] if message.get("episode_done") else [*turns, *filter(None, [label])]
 
 
@@ -213,7 +213,7 @@ def of_plain(numbered: Iterable[tuple[str, int]], name: str, context_lines: int)
             turns.clear()
             continue
         if turns:
-            yield pair_of(thread, f"{name}:{number}", turns, line), number
+            yield Pair(thread, f"{name}:{number}", "\n".join(turns), line), number
         else:
             thread = f"{name}:{number}"
         turns.append(line)

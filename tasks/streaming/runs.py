@@ -96,3 +96,12 @@ def write_lines(
             file.write(change(line))
             written += 1
     return written
+
+
+def write_shards(folder: str, lines: Iterator[bytes], size: int) -> list[tuple[str, int]]:
+    """Write training examples into files of `size` lines; return the name and the number of lines of each."""
+    shards: list[tuple[str, int]] = []
+    for first in lines:
+        name = f"train-{len(shards):05d}.jsonl"
+        shards.append((name, write_lines(folder, itertools.chain([first], lines), name, size)))
+    return shards

@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Iterator
+from collections.abc import Generator, Iterator
 from concurrent.futures import Future, ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass, field, replace
@@ -27,8 +27,7 @@ BATCH_PAGES = 1_000
 AHEAD = 2  # batches that wait for each worker
 
 Made = tuple[list[bytes], Counter[str]]
-Submit = Callable[[list[Page], int], Callable[[], Made]]
-"""Begin to make examples of pages, with a seed; what is returned waits for them."""
+"""What `examples_of` makes of the pages of a batch."""
 
 
 @dataclass
@@ -125,8 +124,8 @@ def read_on(source: Source, parts: list[Part], folder: str, options: dict[str, A
     writer = Writer(folder, options, len(parts))
     batch = Batch([], reader.start, last.read if last else 0, last.sha256 if last else "")
     bytes_read = Bar(total=source.size, initial=batch.read, unit="B", unit_scale=True, desc="Reading articles", delay=2)
-    with submitting(workers) as submit, bytes_read as bar:
-        for batch, made in in_order(reader.batches(), submit, options["seed"], workers * AHEAD):
+    with contextlib.closing(in_order(reader.batches(), options["seed"], workers)) as every, bytes_read as bar:
+        for batch, made in every:
             yield from writer.add(made, batch)
             bar.update(batch.read - bar.n)
             bar.set_postfix_str(f"{batch.pages[-1].title[:30]}", refresh=False)
@@ -138,51 +137,32 @@ def read_on(source: Source, parts: list[Part], folder: str, options: dict[str, A
         raise reader.damage
 
 
-def in_order(batches: Iterator[Batch], submit: Submit, seed: int, ahead: int) -> Iterator[tuple[Batch, Made]]:
-    """Yield batches and their examples in the order of the source.
+def in_order(batches: Iterator[Batch], seed: int, workers: int) -> Generator[tuple[Batch, Made], None, None]:
+    """Yield batches and their examples in the order of the source; with one worker, this process makes them.
 
-    Args:
-        ahead: how many more batches may be in memory.
+    Raises:
+        InputError: a worker was killed.
     """
-    waiting: deque[tuple[Batch, Callable[[], Made]]] = deque()
-    for batch in batches:
-        waiting.append((batch, submit(batch.pages, seed)))
-        if len(waiting) > ahead:
-            first, result = waiting.popleft()
-            yield first, result()
-    for first, result in waiting:
-        yield first, result()
-
-
-@contextlib.contextmanager
-def submitting(workers: int) -> Iterator[Submit]:
-    """Start processes that make examples; with one worker, this process makes them."""
     if workers == 1:
-        yield lambda pages, seed: lambda: examples_of(pages, seed)
+        yield from ((batch, examples_of(batch.pages, seed)) for batch in batches)
         return
     # A forked process shares the libraries that are in memory, and starts at once; elsewhere forking is not safe.
     context = multiprocessing.get_context("fork" if sys.platform == "linux" else "spawn")
+    waiting: deque[tuple[Batch, Future[Made]]] = deque()
     with ProcessPoolExecutor(workers, mp_context=context, initializer=end_with_parent) as pool:
-        yield lambda pages, seed: result_of(pool.submit(examples_of, pages, seed))
-
-
-def result_of(future: "Future[Made]") -> Callable[[], Made]:
-    """Return a function that waits for a worker.
-
-    Raises:
-        InputError: the worker was killed.
-    """
-
-    def result() -> Made:
         try:
-            return future.result()
+            for batch in batches:
+                waiting.append((batch, pool.submit(examples_of, batch.pages, seed)))
+                if len(waiting) > workers * AHEAD:
+                    first, made = waiting.popleft()
+                    yield first, made.result()
+            for first, made in waiting:
+                yield first, made.result()
         except BrokenProcessPool as error:
             raise InputError(
                 "A worker process was killed, as happens when memory is full; the same command resumes after the last "
                 "finished part, with fewer --workers if necessary."
             ) from error
-
-    return result
 
 
 def end_with_parent() -> None:

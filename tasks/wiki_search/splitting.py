@@ -7,7 +7,6 @@ no article is in two of them.
 
 import functools
 import heapq
-import itertools
 import json
 import math
 import os
@@ -19,7 +18,7 @@ from polyagents.console import Bar
 from polyagents.files.hashing import utf8
 
 from ..streaming import data_manifest
-from ..streaming.runs import watched, write_lines
+from ..streaming.runs import watched, write_lines, write_shards
 from .parts import Part
 
 POOL = "pool.txt"
@@ -81,22 +80,14 @@ def split(parts: Sequence[Part], articles: int, sizes: Sizes, folder: str) -> Wi
             os.remove(os.path.join(folder, name))
     merged = Distinct(heapq.merge(*(part.lines() for part in parts)))
     with Bar(total=articles, unit=" articles", desc="Splitting", disable=articles < QUIET) as bar:
-        write = functools.partial(write_lines, folder, watched(merged, bar))
+        lines = watched(merged, bar)
+        write = functools.partial(write_lines, folder, lines)
         valid = write("valid.jsonl", sizes.valid)
         test = write("test.jsonl", sizes.test)
         pool = write(POOL, sizes.pool, candidate)
         train = articles - valid - test - pool
-        size = math.ceil(
-            train / max(math.ceil(train / SHARD), 1)
-        )  # shards of equal size, since negatives come from the same one
-        shards = []
-        for number in itertools.count():
-            name = f"train-{number:05d}.jsonl"
-            count = write(name, size)
-            if not count:
-                os.remove(os.path.join(folder, name))
-                break
-            shards.append((name, count))
+        # Shards of equal size, since negatives come from the same one.
+        shards = write_shards(folder, lines, math.ceil(train / max(math.ceil(train / SHARD), 1)))
     return WikiSplit(Sizes(valid, test, pool), shards, merged.repeated)
 
 
