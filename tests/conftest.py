@@ -54,7 +54,7 @@ def pytest_configure():
 def no_plots():
     """Have trainings draw nothing at their end, which takes as long as the rest of them (test_training_end.py does)."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(training_curve, "draw_curves", lambda path, curves: None)
+        patch.setattr(training_curve, "draw_curves", lambda path, *points: None)
         yield
 
 

@@ -12,7 +12,7 @@ from parlai.utils.distributed import is_primary_worker
 from polyagents.console import say
 from polyagents.parlai_patches.run_plan import kept_report
 from polyagents.training_loop.summary import Summary, command
-from polyagents.training_loop.training_curve import Curves, Point, draw_beside
+from polyagents.training_loop.training_curve import Point, draw_beside
 from polyagents.training_loop.training_files import after_the_end
 
 UPDATES = "train_steps"  # ParlAI's name in .trainstats
@@ -28,7 +28,7 @@ def with_summary(train: Any) -> Any:
         file = self.opt.get("model_file")
         if is_primary_worker() and file:
             spare = after_the_end(file, self.opt.get("keep_checkpoint", True))
-            summary = summary_of(self, reports[0], draw_beside(file, curves_of(self, reports[0])), spare)
+            summary = summary_of(self, reports[0], draw_beside(file, *curves_of(self, reports[0])), spare)
             # Not isEnabledFor, which remembers an earlier level: Python does not know of ParlAI's logger.
             if logging.logger.getEffectiveLevel() <= logging.INFO:
                 for line in summary.lines():
@@ -38,13 +38,13 @@ def with_summary(train: Any) -> Any:
     return patched
 
 
-def curves_of(loop: TrainLoop, final: Mapping[str, Any]) -> Curves:
+def curves_of(loop: TrainLoop, final: Mapping[str, Any]) -> tuple[list[Point], list[Point]]:
     """Return loss and R@1 of a training, the runs that it resumed and the validation at its end included."""
     training = points_of(loop.train_reports, "mean_loss", "train_accuracy")
     validation = points_of(loop.valid_reports, "loss", "hits@1")
     if not validation:
         validation = points_of([{**final, UPDATES: loop._train_steps}], "loss", "hits@1")
-    return Curves(training, validation)
+    return training, validation
 
 
 def points_of(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> list[Point]:

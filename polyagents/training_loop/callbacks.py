@@ -63,7 +63,12 @@ def trackers(report_to: str, project: str, model_file: str | None) -> list[Callb
         raise InputError(f"report_to {unknown[0]} is not possible; give one or more of {', '.join(PACKAGES)}.")
     made: list[Callback] = []
     for name in names:
-        module = package(name)
+        try:
+            module = importlib.import_module(PACKAGES[name])
+        except ModuleNotFoundError as error:
+            raise InputError(
+                f"report_to {name} needs {error.name}, which is not installed: pip install {PACKAGES[name]}"
+            ) from error
         if name != "tensorboard":
             made.append(RunTracker(module, project, model_file and os.path.basename(model_file)))
         elif model_file is None:
@@ -71,16 +76,6 @@ def trackers(report_to: str, project: str, model_file: str | None) -> list[Callb
         else:
             made.append(TensorBoard(module, f"{model_file}.tensorboard"))
     return made
-
-
-def package(name: str) -> Any:
-    """Import the module of a tracker; refuse one that is not installed."""
-    try:
-        return importlib.import_module(PACKAGES[name])
-    except ModuleNotFoundError as error:
-        raise InputError(
-            f"report_to {name} needs {error.name}, which is not installed: pip install {PACKAGES[name]}"
-        ) from error
 
 
 class Tracker(Callback, abc.ABC):

@@ -21,7 +21,7 @@ from polyagents.training_loop.starting_model import begin, model_of_options
 from polyagents.training_loop.summary import Summary, decisions_of, said_choices
 from polyagents.training_loop.text_example import check_examples, read_example
 from polyagents.training_loop.trainer import Trainer
-from polyagents.training_loop.training_curve import Curves, Point, draw_beside
+from polyagents.training_loop.training_curve import Point, draw_beside
 from polyagents.training_loop.training_data import TrainingData
 from polyagents.training_loop.training_files import TrainingFiles, after_the_end
 from polyagents.training_loop.training_options import TrainingOptions, checked_options
@@ -82,8 +82,8 @@ def train(
 def conclude(trainer: Trainer, progress: bool) -> None:
     """Draw the curves of a training that has ended, tidy up, and print its summary if `progress`."""
     done, file = trainer.progress, trainer.files.file
-    curves = Curves([Point(*point) for point in done.reports], [Point(*point) for point in done.evaluations])
-    plot = draw_beside(file, curves) if file is not None else None
+    points = [[Point(*one) for one in given] for given in (done.reports, done.evaluations)]
+    plot = draw_beside(file, *points) if file is not None else None
     keep = trainer.options.keep_checkpoint or not trainer.is_finished
     spare = after_the_end(file, keep) if file is not None else 0
     again = () if file is None else ((f"Ranker.load({file!r})", "the same ranker in another program"),)

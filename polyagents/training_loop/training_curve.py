@@ -1,7 +1,6 @@
 """The curves of a run, loss and R@1 over its updates, drawn into `M.png` next to the model."""
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from polyagents.console import say
@@ -17,24 +16,16 @@ class Point(NamedTuple):
     recall: float
 
 
-@dataclass
-class Curves:
-    """The figures of a training over time: means since the point before, and over the validation examples."""
+def draw_beside(model_file: str, training: Sequence[Point], validation: Sequence[Point]) -> str | None:
+    """Draw the curves into `M.png`, and return its path; if that fails, say so: the training itself is finished.
 
-    training: Sequence[Point] = field(default_factory=list)
-    validation: Sequence[Point] = field(default_factory=list)
-
-    @property
-    def is_worth_drawing(self) -> bool:
-        """Whether there is a line: one point shows no course."""
-        return max(len(self.training), len(self.validation)) > 1
-
-
-def draw_beside(model_file: str, curves: Curves) -> str | None:
-    """Draw the curves into `M.png`, and return its path; if that fails, say so: the training itself is finished."""
-    if not curves.is_worth_drawing:
+    Args:
+        training: means since the point before.
+        validation: means over the validation examples.
+    """
+    if max(len(training), len(validation)) < 2:  # one point shows no course
         return None
-    return drawn("The training plot", f"{model_file}.png", lambda path: draw_curves(path, curves))
+    return drawn("The training plot", f"{model_file}.png", lambda path: draw_curves(path, training, validation))
 
 
 def drawn(what: str, path: str, draw: Callable[[str], None]) -> str | None:
@@ -50,19 +41,19 @@ def drawn(what: str, path: str, draw: Callable[[str], None]) -> str | None:
     return None
 
 
-def draw_curves(path: str, curves: Curves) -> None:
+def draw_curves(path: str, training: Sequence[Point], validation: Sequence[Point]) -> None:
     """Draw loss and R@1 over updates into a PNG; training and validation have the same colours in both."""
     from matplotlib.figure import Figure  # takes a second, and is no dependency of the core
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2, sharex=True)
-    for name, points, style in (("training", curves.training, "-"), ("validation", curves.validation, "o-")):
+    for name, points, style in (("training", training, "-"), ("validation", validation, "o-")):
         updates = [point.updates for point in points]
         left.plot(updates, [point.loss for point in points], style, label=name, markersize=4)
         right.plot(updates, [point.recall for point in points], style, label=name, markersize=4)
     left.set(xlabel="updates", ylabel="loss", title="Loss")
     right.set(xlabel="updates", ylabel="R@1", title="R@1: share of right candidates that rank first")
-    if best := max(curves.validation, key=lambda point: point.recall, default=None):
+    if best := max(validation, key=lambda point: point.recall, default=None):
         place = (best.updates, best.recall)
         right.annotate(f"{best.recall:.3f}", place, (0, 6), textcoords="offset points", ha="center")
     for axes in (left, right):

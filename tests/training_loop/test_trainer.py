@@ -258,7 +258,7 @@ STOPPED = {
 def quick(monkeypatch):
     """Trainings that neither wait for the disk nor draw."""
     monkeypatch.setattr(os, "fsync", lambda file: None)
-    monkeypatch.setattr("polyagents.training_loop.from_python.draw_beside", lambda file, curves: None)
+    monkeypatch.setattr("polyagents.training_loop.from_python.draw_beside", lambda file, *points: None)
 
 
 @pytest.mark.parametrize("case", STOPPED)

@@ -15,7 +15,7 @@ from polyagents.parlai_patches.training_end import points_of
 from polyagents.training_loop import training_curve
 from polyagents.training_loop.callbacks import Callback
 from polyagents.training_loop.summary import Summary
-from polyagents.training_loop.training_curve import Curves, Point, draw_beside, draw_curves
+from polyagents.training_loop.training_curve import Point, draw_beside, draw_curves
 
 PAIRS = [{"context": text, "label": label} for text, label, _ in colour_dialogues(16)]
 SMALL = {"model": "bi", "backbone": "scratch:tiny", "batchsize": 8, "log_every_n_steps": 1}
@@ -42,7 +42,7 @@ def drawn(monkeypatch):
     """The curves that were drawn; here they are drawn, which they are not in other tests."""
     found = []
     monkeypatch.setattr(
-        training_curve, "draw_curves", lambda path, curves: (found.append(curves), draw_curves(path, curves))[1]
+        training_curve, "draw_curves", lambda path, *points: (found.append(points), draw_curves(path, *points))[1]
     )
     return found
 
@@ -65,10 +65,10 @@ def test_the_curves_of_a_resumed_training_have_those_of_the_first_run(colours, t
     for steps in ("5", "7"):
         trained(tmp_path / "M", *colours, "--max-train-steps", steps)
     first, second = drawn
-    assert [point.updates for point in first.validation] == [0, 2, 4, 5]  # the start and the end are validated, too
-    assert [point.updates for point in second.validation] == [0, 2, 4, 5, 7]
-    assert second.training[: len(first.training)] == first.training
-    assert max(point.updates for point in second.training) == 7
+    assert [point.updates for point in first[1]] == [0, 2, 4, 5]  # the start and the end are validated, too
+    assert [point.updates for point in second[1]] == [0, 2, 4, 5, 7]
+    assert second[0][: len(first[0])] == first[0]
+    assert max(point.updates for point in second[0]) == 7
 
 
 def test_a_training_from_python_ends_in_the_same_way(tmp_path, drawn, capsys):
@@ -78,8 +78,8 @@ def test_a_training_from_python_ends_in_the_same_way(tmp_path, drawn, capsys):
     said = capsys.readouterr().err
     assert "Training finished: 4 updates in " in said and "Training finished: 6 updates in " in said
     assert "Best hits@1 on the validation examples: " in said and f"Ranker.load({str(file)!r})" in said
-    assert [point.updates for point in drawn[1].validation] == [0, 1, 2, 3, 4, 5, 6]
-    assert [point.updates for point in drawn[1].training] == [1, 2, 3, 4, 5, 6]
+    assert [point.updates for point in drawn[1][1]] == [0, 1, 2, 3, 4, 5, 6]
+    assert [point.updates for point in drawn[1][0]] == [1, 2, 3, 4, 5, 6]
     assert is_picture(f"{file}.png")
 
 
@@ -147,15 +147,15 @@ def test_a_picture_that_cannot_be_drawn_is_one_sentence(wrong, tmp_path, monkeyp
         monkeypatch.setattr("matplotlib.figure.Figure.savefig", lambda *_, **__: 1 / 0)
     else:
         monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
-    assert draw_beside(str(tmp_path / "M"), Curves(LINE, LINE)) is None
+    assert draw_beside(str(tmp_path / "M"), LINE, LINE) is None
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("The training plot") and line.endswith((".", "matplotlib"))
     assert [path.name for path in tmp_path.iterdir()] == (["M.png"] if wrong == "folder" else [])
 
 
 def test_one_point_is_no_curve(tmp_path):
-    assert draw_beside(str(tmp_path / "M"), Curves(LINE[:1], LINE[:1])) is None and not list(tmp_path.iterdir())
-    assert draw_beside(str(tmp_path / "M"), Curves(LINE, [])) == str(tmp_path / "M.png")
+    assert draw_beside(str(tmp_path / "M"), LINE[:1], LINE[:1]) is None and not list(tmp_path.iterdir())
+    assert draw_beside(str(tmp_path / "M"), LINE, []) == str(tmp_path / "M.png")
 
 
 def test_only_the_first_of_several_processes_draws(monkeypatch, colours, tmp_path):
