@@ -97,7 +97,7 @@ def versions() -> str:
 def run_own(name: str, arguments: Sequence[str]) -> Any:
     """Run one of our commands; the result is what its `run` returns."""
     command, chosen = OWN_COMMANDS[name], threads.choose()
-    module = importlib.import_module(command.module(name))
+    module = importlib.import_module(f"polyagents.commands.{name}")
     with waiting(LOADING):
         opt = module.parser().parse_args(list(arguments))  # flags of a task are known to ParlAI only
         if command.loads_models:

@@ -58,11 +58,8 @@ def train_one(name: str, model_file: str, start: dict[str, str], percent: int) -
     Returns:
         The seconds that it took.
     """
-    from parlai.scripts.train_model import (
-        TrainLoop,
-        TrainModel,
-        set_seed,
-    )  # imports ParlAI, which --help should not need
+    # Imports ParlAI, which --help should not need.
+    from parlai.scripts.train_model import TrainLoop, TrainModel, set_seed
 
     from polyagents.parlai_patches.compat import quiet
 

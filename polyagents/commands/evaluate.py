@@ -75,7 +75,7 @@ def run(opt: Mapping[str, Any]) -> None:
             )
     measured = report.measure(models)
     task = {"task": opt["task"], "datatype": opt["datatype"], "batchsize": opt["batchsize"]}
-    decisions = decided([one for one in opt["evaluated"] if is_calibrated(one)])
+    decisions = decided(opt["evaluated"])
     if opt["out"]:
         write_text(opt["out"], json.dumps(report.as_json(measured, task) | {"decisions": decisions}, indent=2) + "\n")
     print(report.as_text(measured, f"{opt['task']}, {opt['datatype']}"))
@@ -83,27 +83,21 @@ def run(opt: Mapping[str, Any]) -> None:
         print("\n".join(["", "Decisions, by the models' calibrations", "", *decision_lines(decisions)]))
 
 
-def is_calibrated(opt: Mapping[str, Any]) -> bool:
-    """Whether there is a calibration beside a model."""
-    from polyagents.decisions.calibration import path_of
-    from polyagents.zoo.resolve import zoo_file
-
-    return os.path.exists(path_of(zoo_file(opt["model_file"], opt["datapath"])))
-
-
 def decided(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Measure the decisions of calibrated models, by file; if a calibration does not hold, a note says why."""
-    if not models:
-        return {}
-    from polyagents.decisions.calibration import measured, misfit, plain
+    """Measure the decisions of the models that are calibrated, by file; a note says why a calibration does not hold."""
+    from polyagents.decisions.calibration import measured, misfit, path_of, plain
     from polyagents.decisions.scoring import scores_of
     from polyagents.parlai_agents.decision_task import examples_of_task
     from polyagents.ranker import Ranker
     from polyagents.zoo.resolve import zoo_file
 
-    examples, found = examples_of_task(models[0]), {}
+    examples, found = None, {}
     for opt in models:
-        ranker = Ranker.load(zoo_file(opt["model_file"], opt["datapath"]), opt["no_cuda"], opt["gpu"])
+        file = zoo_file(opt["model_file"], opt["datapath"])
+        if not os.path.exists(path_of(file)):
+            continue
+        examples = examples_of_task(opt) if examples is None else examples
+        ranker = Ranker.load(file, opt["no_cuda"], opt["gpu"])
         calibration = ranker.calibration
         assert calibration is not None
         problem = misfit(calibration, ranker.identity, None, 0)

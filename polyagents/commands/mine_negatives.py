@@ -64,14 +64,15 @@ def run(opt: Mapping[str, Any]) -> None:
     if not pairs:
         raise InputError(f"--task {opt['task']} has no training example with text and label; give another task.")
     texts: Texts = given or ListedTexts([pair.label for pair in pairs])
-    if not is_json_lines(opt["outfile"]):
+    as_json = opt["outfile"].endswith(".jsonl")
+    if not as_json:
         check_texts(text for pair in pairs for text in pair)
         check_texts(text for start in range(0, len(texts), BLOCK) for text in texts.part(start, start + BLOCK))
     pool = pool_in(f"{opt['outfile']}.index", texts, model)
     counts = Counts()
     with atomic_write(opt["outfile"]) as temporary, open(temporary, "w", encoding="utf-8", newline="\n") as out:
         for mined in mine(pairs, model, pool, opt["negatives"], opt["margin"]):
-            out.write(mined_line(mined, is_json_lines(opt["outfile"])))
+            out.write(mined_line(mined, as_json))
             counts.add(mined, opt["negatives"])
     report_mined(opt, counts, skipped, len(pool))
 
@@ -93,11 +94,6 @@ def read_whole_turns(opt: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
         turns += labels[:1]
         if act.get("episode_done"):
             turns = []
-
-
-def is_json_lines(outfile: str) -> bool:
-    """Tell whether a file is to be written as JSON lines."""
-    return outfile.endswith(".jsonl")
 
 
 def check_texts(texts: Iterable[str]) -> None:
@@ -147,7 +143,7 @@ def report_mined(opt: Mapping[str, Any], counts: "Counts", skipped: int, candida
     )
     second = "2" if "fromfile" in opt["task"] else ""  # the task's own flags are taken
     task = f"fromfile:parlaiformat{second} --fromfile-datapath{second}"
-    task = "polyagents.tasks.hf --hf-dataset" if is_json_lines(opt["outfile"]) else task
+    task = "polyagents.tasks.hf --hf-dataset" if opt["outfile"].endswith(".jsonl") else task
     say(
         f"Train on it: train_model -t {task} {opt['outfile']} --candidates inline -et {opt['task']} (and the flags "
         f"of that task)"

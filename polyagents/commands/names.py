@@ -7,7 +7,7 @@ from polyagents.console import in_columns
 
 @dataclass(frozen=True)
 class OwnCommand:
-    """A command of ours; its module has `parser() -> argparse.ArgumentParser` and `run(opt: Mapping[str, Any])`.
+    """A command of ours; the module of its name has `parser() -> ArgumentParser` and `run(opt: Mapping[str, Any])`.
 
     Attributes:
         extra: the extra of setup.py that it needs; None if the core is enough.
@@ -19,11 +19,6 @@ class OwnCommand:
     extra: str | None = None
     computes: bool = False
     loads_models: bool = False
-
-    @staticmethod
-    def module(name: str) -> str:
-        """Return the module of a command, imported when the command is called."""
-        return f"polyagents.commands.{name}"
 
 
 @dataclass(frozen=True)

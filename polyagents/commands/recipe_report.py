@@ -1,10 +1,11 @@
 """The results of trained models, compared with the paper's numbers: `polyagents recipe report FOLDER`."""
 
 import glob
+import math
 import os
 import statistics
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from polyagents.console import Bar, markdown, say
@@ -93,7 +94,7 @@ def trained_in(folder: str) -> list[Trained]:
         InputError: there is none, a file is damaged, or two models of a task were evaluated on different examples.
     """
     evaluated: dict[tuple[str, bool, str], tuple[list[str], str]] = {}
-    found: list[tuple[str, str, str, float, int, dict[str, dict[str, float]]]] = []
+    found: list[Trained] = []
     for path in sorted(glob.glob(os.path.join(glob.escape(folder), "**", "*.trainstats"), recursive=True)):
         file = path.removesuffix(".trainstats")
         if not os.path.exists(f"{file}.opt") or not os.path.exists(file):
@@ -119,17 +120,16 @@ def trained_in(folder: str) -> list[Trained]:
                         f"{first[1]} and {file} were evaluated on different examples of {split}, and cannot be "
                         f"compared; remove the one of the data that you do not mean."
                     )
-            found.append((file, name, changed_flags(name, opt), epochs, candidates_count(name, opt), reports))
+            candidates = candidates_count(name, opt)
+            found.append(Trained(file, name, changed_flags(name, opt), epochs, candidates, reports, math.nan))
     if not found:
         raise InputError(
             f"{folder} has no finished model of a recipe; train one with polyagents recipe run NAME -mf "
             f"{os.path.join(folder, 'M')}."
         )
-    models = []
-    for file, name, changed, epochs, candidates, reports in Bar(found, desc="timing replies", unit=" models"):
-        milliseconds = reply_time(file, find(name).kind)
-        models.append(Trained(file, name, changed, epochs, candidates, reports, milliseconds))
-    return sorted(models, key=lambda model: model.recipe.place)
+    bar = Bar(found, desc="timing replies", unit=" models")
+    timed = [replace(model, milliseconds=reply_time(model.file, model.recipe.kind)) for model in bar]
+    return sorted(timed, key=lambda model: model.recipe.place)
 
 
 def changed_flags(name: str, opt: Mapping[str, Any]) -> str:

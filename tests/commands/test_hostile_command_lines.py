@@ -103,7 +103,7 @@ def flags_of(command):
         parser = ParlaiParser(False, False)
         BiEncoder.add_cmdline_args(parser, None)
         return sorted(max(action.option_strings, key=len) for action in parser._actions if action.option_strings)
-    module = f"polyagents.human_eval.steps.{STEPS[step]}" if step else OWN_COMMANDS[name].module(name)
+    module = f"polyagents.human_eval.steps.{STEPS[step]}" if step else f"polyagents.commands.{name}"
     parser = importlib.import_module(module).parser()
     return sorted(max(action.option_strings, key=len) for action in parser._actions if action.option_strings)
 

@@ -43,8 +43,8 @@ OTHER_TYPES = (None, str, bool, boolean, "bool", "nonestr", "class")  # of flags
 
 def parsers():
     """Every parser by the words that lead to it."""
-    for name, command in OWN_COMMANDS.items():
-        yield name, importlib.import_module(command.module(name)).parser()
+    for name in OWN_COMMANDS:
+        yield name, importlib.import_module(f"polyagents.commands.{name}").parser()
     for step, module in STEPS.items():
         yield f"human_eval {step}", importlib.import_module(f"polyagents.human_eval.steps.{module}").parser()
     for name, command in PARLAI_COMMANDS.items():
