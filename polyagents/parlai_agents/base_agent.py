@@ -63,28 +63,23 @@ class BaseAgent(OptimisingAgent):
         return Opt({name: value for name, value in opt.items() if name not in stale} | {"force_fp16_tokens": False})
 
     def _checked_start(self, opt: Opt) -> str | None:
-        """Return the file from which to load a model; refuse one that does not fit before anything is built."""
+        """Return the file from which to load a model; refuse one that does not fit before anything is built.
+
+        Processes that start from different files are refused as well: machines that do not see each other's files would
+        each resume from different weights and optimiser states, and none of them would notice.
+        """
         file: str | None = self._get_init_model(opt, None)[0]
         if file is None and opt.get("init_model"):
             raise InputError(f"There is no model at --init-model {opt['init_model']}.")
         if file is not None:
             initial_weights.check(file, opt, self.architecture, train_loop.is_training_run(opt))
-        return file
-
-    def _check_same_start(self, file: str | None, opt: Opt) -> None:
-        """Refuse to train if the processes start from different files.
-
-        Machines that do not see each other's files would each resume from different weights and optimiser states, and
-        none of them would notice.
-        """
-        if not distributed.is_distributed():
-            return
-        digest = None if file is None else file_digest(file)
+        digest = None if file is None or not distributed.is_distributed() else file_digest(file)
         if len(set(distributed.gathered(digest))) > 1:
             raise InputError(
                 f"--model-file {opt.get('model_file')} is a different file for some of the processes; give one in a "
                 f"folder that all machines share."
             )
+        return file
 
     def begin_run(self) -> None:
         """Prepare ParlAI's loop for a training run."""

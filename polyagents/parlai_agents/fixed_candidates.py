@@ -59,10 +59,6 @@ class FixedCandidates:
             self._index, self._version = self.open_index(self.place), self.model.version()
         return self._index
 
-    def scores(self, contexts: Sequence[Sequence[int]]) -> Tensor:
-        """Compute scores [B, C] of token ids of B contexts over all candidates."""
-        return self.index.scores(self.index.query(self.model, contexts))
-
     def unsaid(self, contexts: Sequence[Sequence[int]], k: int, said: Collection[str]) -> list[Ranked]:
         """Return the k best candidates of every context that were not said, unless nothing else remains."""
         found = self.index.search(self.index.query(self.model, contexts), k + len(said))
@@ -76,15 +72,16 @@ class FixedCandidates:
     def scores_with_labels(
         self, contexts: Sequence[Sequence[int]], labels: Sequence[Label | None]
     ) -> tuple[Tensor, CandidateSet]:
-        """Compute scores over all candidates, and say which are the labels.
+        """Compute scores of token ids of B contexts over all candidates, and say which are the labels.
 
         A label that is not among the candidates gets the last column, for its own example alone.
 
         Returns:
             Scores [B, C] or [B, C + 1], and the set that says what they are of.
         """
-        scores = self.scores(contexts).cpu()
-        size, texts = scores.size(1), self.index
+        texts = self.index
+        scores = texts.scores(texts.query(self.model, contexts)).cpu()
+        size = scores.size(1)
         places = [None if label is None else self.place_of(label) for label in labels]
         missing = [label is not None and place is None for label, place in zip(labels, places, strict=True)]
         columns = torch.tensor([-1 if label is None else size for label in labels])

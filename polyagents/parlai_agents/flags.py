@@ -109,9 +109,8 @@ def add_ranker_flags(parser: ParlaiParser, architecture: type[Architecture], is_
     Args:
         is_training_command: whether a run's own settings are read, such as its batch size.
     """
-    add_encoder_flags(parser)
-    groups = (architecture.options_type, CandidateOptions, RuntimeOptions, MetricOptions, TargetOptions)
-    for group in (*groups, *training_groups(architecture)):
+    of_agents = (CandidateOptions, RuntimeOptions, MetricOptions, TargetOptions)
+    for group in (EncoderOptions, TextOptions, architecture.options_type, *of_agents, *training_groups(architecture)):
         add_options(parser, group)
     for action in parser._actions:
         if action.dest == "candidates":
@@ -126,18 +125,6 @@ def add_ranker_flags(parser: ParlaiParser, architecture: type[Architecture], is_
     parser.set_defaults(**{n: value for n, value in defaults.items() if is_training_command or n not in OF_A_RUN})
     if is_training_command:  # a killed run is resumed from its last checkpoint
         parser.set_defaults(save_after_valid=True)
-
-
-def add_encoder_flags(parser: ParlaiParser) -> None:
-    """Add the flags of all agents."""
-    add_options(parser, EncoderOptions)
-    add_options(parser, TextOptions)
-
-
-def add_pretraining_flags(parser: ParlaiParser) -> None:
-    """Add the flags of pre-training (paper 4.1)."""
-    add_options(parser, TargetOptions)
-    add_options(parser, PretrainOptions)
 
 
 def read_recall_at(opt: Opt) -> tuple[int, ...]:

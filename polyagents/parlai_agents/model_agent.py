@@ -40,26 +40,24 @@ class ModelAgent(BaseAgent):
 
     def _decide_start(self, opt: Opt) -> ParlaiModel | None:
         """Check what is to be loaded, before anything is built, and let it decide its flags."""
-        file = self._checked_start(opt)
-        self._check_same_start(file, opt)
-        model = initial_weights.decide_flags(file, opt, self.architecture)
+        model = initial_weights.decide_flags(self._checked_start(opt), opt, self.architecture)
         flags.check_not_reserved(opt)
-        if is_training_run(opt):
-            flags.check_metric(opt)
-            if opt.get("warmup_updates") is None and opt["lr_scheduler"] not in ENDING:
-                opt["warmup_updates"] = papers_warm_up(find(self.architecture))
-        alone = opt.get("batchsize", 1) == 1 and num_workers() == 1
-        if is_training_run(opt) and alone and opt["candidates"] == "batch":
+        if not is_training_run(opt):
+            return model
+        flags.check_metric(opt)
+        if opt.get("warmup_updates") is None and opt["lr_scheduler"] not in ENDING:
+            opt["warmup_updates"] = papers_warm_up(find(self.architecture))
+        if opt.get("batchsize", 1) == 1 and num_workers() == 1 and opt["candidates"] == "batch":
             raise InputError(
                 "--candidates batch takes the other labels of the batch as negatives, and --batchsize 1 has none; give "
                 "--batchsize (the paper: 512 on ConvAI2, 256 elsewhere), or --candidates inline."
             )
-        if is_training_run(opt) and backend_of(opt) not in (TORCH, AUTO):
+        if backend_of(opt) not in (TORCH, AUTO):
             raise InputError(
                 f"--backend {backend_of(opt)} has no gradients; train without it, and export the trained model."
             )
         lacks_negatives = opt["candidates"] == "inline" and not reads_together(find(self.architecture))
-        if is_training_run(opt) and opt.get("every_utterance") and lacks_negatives:
+        if opt.get("every_utterance") and lacks_negatives:
             raise InputError(
                 "--candidates inline takes each example's own candidates, and the targets that --every-utterance adds "
                 "have none; give --candidates batch, or batch+inline."

@@ -18,6 +18,7 @@ from polyagents.model_files import initial_weights
 from polyagents.model_files.building import check_lengths, vocabulary_of
 from polyagents.model_files.saving import write_hugging_face
 from polyagents.models.backbone import load_backbone
+from polyagents.models.model_options import EncoderOptions, TextOptions
 from polyagents.parlai_agents import flags
 from polyagents.parlai_agents.base_agent import is_training_command
 from polyagents.parlai_agents.dictionary import TextDictionary
@@ -70,9 +71,8 @@ class PretrainAgent(PlanningAgent):
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
         """Add TorchAgent's flags and ours, with the paper's settings as defaults (4.1)."""
         super().add_cmdline_args(parser, partial_opt=partial_opt)
-        flags.add_encoder_flags(parser)
-        flags.add_options(parser, MemoryOptions)
-        flags.add_pretraining_flags(parser)
+        for group in (EncoderOptions, TextOptions, MemoryOptions, flags.TargetOptions, flags.PretrainOptions):
+            flags.add_options(parser, group)
         parser.set_defaults(
             optimizer="adamw",  # without decay it is Adam; ParlAI's `adam` is AMSGrad
             learningrate=2e-4,
@@ -99,7 +99,6 @@ class PretrainAgent(PlanningAgent):
         self._check(opt, training)
         start, file = self._checked_start(opt), opt.get("model_file")
         self._check_classes(start, opt)
-        self._check_same_start(start, opt)
         # ParlAI's flag is not set for checkpoints.
         is_finetune = start not in (None, file, f"{file}{train_loop.CHECKPOINT}")
         super().__init__(opt, shared)

@@ -100,18 +100,15 @@ class Watch:
             else:
                 found.skipped += 1
                 self.failures += 1
-                self._check(made)
+                if self.failures >= FAILURES:
+                    raise InputError(
+                        f"The gradients of {FAILURES} updates in a row were not finite, the last at update {made}; "
+                        f"none of them changed the weights. Lower --learningrate, or train with --precision fp32."
+                    )
         for (update, losses, examples), good in zip(batches, read[len(norms) :], strict=True):
             if not good:
                 found.wrong.append(f"Update {update}: {about(losses, examples)}")
         return found
-
-    def _check(self, made: int) -> None:
-        if self.failures >= FAILURES:
-            raise InputError(
-                f"The gradients of {FAILURES} updates in a row were not finite, the last at update {made}; none of "
-                f"them changed the weights. Lower --learningrate, or train with --precision fp32."
-            )
 
 
 def sums_of(groups: Sequence[Mapping[str, Any]]) -> list[int]:

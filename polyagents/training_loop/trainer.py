@@ -215,6 +215,7 @@ class Trainer:
         """Yield batches from the current progress on, until the run ends."""
         done, size = self.progress, self.options.batchsize or 1
         while not (self.stop or self._is_over()):
+            self.dropout.follow(done.epoch)
             for batch in batches(self.data.epoch(done.epoch, done.examples), size):
                 done.examples += len(batch)
                 yield batch
@@ -253,7 +254,6 @@ class Trainer:
     def _train_on(self, batch: Sequence[TextExample]) -> None:
         """Add a batch's gradients to the next update's."""
         self.model.module.train()
-        self.dropout.follow(self.progress.epoch)
         if not self._pending:
             self.optimizer.zero_grad()
         examples = token_ids_of(self.model, batch, self.candidates.random)

@@ -27,18 +27,15 @@ from polyagents.training.candidate_sources import TrainingCandidates
 STATE = "trainer"  # the name in a checkpoint of the state that only our trainer reads
 
 
-def checkpoint_files(file: str) -> list[str]:
-    """Return the files of a model's checkpoint that exist."""
-    names = [f"{file}{CHECKPOINT}{ending}" for ending in ("", ".opt", ".dict", ".trainstats")]
-    return [name for name in names if os.path.exists(name)]
-
-
 def after_the_end(file: str, keep_checkpoint: bool) -> int:
     """Remove the checkpoint of a finished run unless it is to be kept; return how many bytes of it remain."""
-    if not keep_checkpoint:
-        for name in checkpoint_files(file):
-            os.remove(name)
-    return sum(map(os.path.getsize, checkpoint_files(file)))
+    names = [f"{file}{CHECKPOINT}{ending}" for ending in ("", ".opt", ".dict", ".trainstats")]
+    there = list(filter(os.path.exists, names))
+    if keep_checkpoint:
+        return sum(map(os.path.getsize, there))
+    for name in there:
+        os.remove(name)
+    return 0
 
 
 class TrainingFiles:
