@@ -42,7 +42,7 @@ COLOURS = ("red", "blue", "green", "black", "white", "pink", "grey", "brown")
 EXAMPLES = [{"context": f"question {colour} ?", "label": f"answer {colour} ."} for colour in COLOURS]
 LONG = "a text that is longer than the others , and than some backbones have positions for . " * 8
 
-# Numbers of configurations by their name; all others above 64 whose name is that of a width become WIDTH.
+# Numbers of configurations by their name; all others above 64 that are named as a width become WIDTH.
 WIDTH, HEADS = 32, 4
 WIDTHS = ("_size", "_dim", "_rank", "_width", "d_model", "n_embd", "dim", "d_embed", "dim_model", "word_embed_proj_dim")
 LAYERS = ("num_hidden_layers", "n_layer", "n_layers", "num_layers", "encoder_layers", "decoder_layers")

@@ -195,7 +195,7 @@ def searched(query: Query, store: CandidateStore) -> Any:
 
 
 def quality_rows(rankers: dict[str, Ranker], examples: Sequence[Example]) -> list[Row]:
-    """Measure R@1 among the task's candidates, and how far scores are from those of the first ranker."""
+    """Measure R@1 among the task's candidates, and how far scores are from the first ranker's."""
     rows: list[Row] = []
     reference: list[np.ndarray] = []
     for name, ranker in rankers.items():

@@ -12,7 +12,7 @@ class Clients:
 
     Args:
         work: returns soon after `over` is set.
-        arguments: those of each thread.
+        arguments: of each thread.
     """
 
     def __init__(self, work: Callable[..., None], arguments: Iterable[tuple[Any, ...]]):

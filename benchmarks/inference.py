@@ -1,7 +1,7 @@
 """The measurements of `polyagents bench_inference`: scoring, whole replies, encoding, a large index, re-ranking.
 
-Every part returns rows for a table. ParlAI's side is in peers.py; vectors are those of a trained model, the same on
-both sides. The letters of shapes are those of docs/architecture.md: B, C, M, D.
+Every part returns rows for a table. ParlAI's side is in peers.py; vectors are a trained model's, the same on
+both sides. The letters of shapes are as in docs/architecture.md: B, C, M, D.
 """
 
 import contextlib
@@ -318,7 +318,7 @@ def is_best(found: np.ndarray, scores: np.ndarray) -> bool:
 
     Args:
         found: [k], the candidates.
-        scores: [C], those of all.
+        scores: [C], of all.
     """
     best = np.sort(scores)[::-1][: len(found)]
     return np.allclose(scores[found], best, rtol=1e-5, atol=1e-5)

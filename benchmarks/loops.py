@@ -1,4 +1,4 @@
-"""What a training costs besides its encoders: `python -m polyagents.benchmarks.loops --backbone FOLDER -t TASK`.
+"""What training costs besides its encoders: `python -m polyagents.benchmarks.loops --backbone FOLDER -t TASK`.
 
 ParlAI's loop (`train_model`) and that of `Ranker.train` make updates of a bi-encoder whose backbone computes nothing.
 What remains is reading, tokenising, candidates, chunks, the loss and metrics: the time of a batch below which a GPU
@@ -110,7 +110,7 @@ def our_seconds(examples: Sequence[tuple[str, str]], backbone: str, batch: int, 
 
 def main(arguments: Sequence[str] | None = None) -> None:
     """Measure, print the table, write it as JSON."""
-    parser = ParlaiParser(True, False, "Measure what a training costs besides its encoders.")
+    parser = ParlaiParser(True, False, "Measure what training costs besides its encoders.")
     parser.add_argument(
         "--backbone", required=True, help="a BERT-style encoder's folder, of which the tokenizer is used"
     )

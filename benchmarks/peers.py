@@ -97,7 +97,7 @@ def parlai_agent(
     poly = {"poly_n_codes": m, "polyencoder_type": polyencoder_type, "poly_attention_type": "basic"}
     with quiet(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
-        # All flags that are not sizes are those of ParlAI's own ConvAI2 recipe (projects/polyencoder/README.md there),
+        # All flags that are not sizes are from ParlAI's own ConvAI2 recipe (projects/polyencoder/README.md there),
         # which make its transformer BERT's: learnt positions and segments, norm after each block, gelu.
         opt = ParlaiParser(True, True).parse_kwargs(
             model=model,

@@ -2,7 +2,7 @@
 
     OMP_NUM_THREADS=1 python -m polyagents.benchmarks.reloading -mf M --contexts-file contexts.txt --work DIR
 
-The candidates are random vectors, as wide as those of the model, in two folders of equal content; nothing is encoded.
+The candidates are random vectors, as wide as the model's, in two folders of equal content; nothing is encoded.
 A link leads to one of the folders, and for each reload to the other one, so that a reload maps, checks and reads files
 that the server has not open. The server is a process of its own. Clients ask `POST /rank` of it again as soon as they
 have an answer; they share the machine. A request counts as one during a reload if it was under way at any moment from
@@ -112,7 +112,7 @@ def prepared(opt: argparse.Namespace) -> list[str]:
     CandidateStore.build(file, folders[0], CandidateEncoder(model.fingerprint(), encode, "bf16"))
     if not os.path.exists(folders[1]):
         shutil.copytree(folders[0], folders[1])
-        CandidateStore.open(folders[1], model.fingerprint())  # its files are read whole, as those of a build have been
+        CandidateStore.open(folders[1], model.fingerprint())  # its files are read whole, as after a build
     return folders
 
 

@@ -3,7 +3,7 @@
     OMP_NUM_THREADS=1 python -m polyagents.benchmarks.sizes --work DIR
 
 Candidates are texts of 60 bytes with drawn vectors (filters.py) in bf16; contexts have one vector, as a bi-encoder's.
-The time of a build is without that of encoding. Each index is opened and searched by a process of its own. What DIR has
+The time of a build is without encoding. Each index is opened and searched by a process of its own. What DIR has
 of an earlier run is not measured again. At the end are the laws of times that fit the figures best, as they are written
 in polyagents/index/plan.py.
 """

@@ -133,7 +133,7 @@ def below(start: str, calls: Sequence[Call]) -> list[Call]:
 
 
 def last_update(calls: Sequence[Call]) -> list[Call]:
-    """Return the calls of the last batch of a training and of the update after it, without those of the loop."""
+    """Return the calls of the last batch of a run and of the update after it, without the loop's."""
     names = [call.function.co_name for call in calls]
     start = len(names) - 1 - names[::-1].index("_train_on")
     depth = len(calls[start].callers)

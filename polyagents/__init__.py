@@ -78,7 +78,7 @@ def __getattr__(name: str) -> Any:
 
 
 def agent(name: str) -> Any:
-    """Return the agent that ParlAI finds by `-m polyagents:NAME`; errors are those of `__getattr__`."""
+    """Return the agent that ParlAI finds by `-m polyagents:NAME`; raises as `__getattr__` does."""
     if name != "Pretrain" and not importlib.import_module("polyagents.models.architecture").is_known(name):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     importlib.import_module("polyagents.parlai_patches.patches").apply()  # no agent runs on an unpatched ParlAI

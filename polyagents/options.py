@@ -63,7 +63,7 @@ class Options:
     title: ClassVar[str] = ""
 
     def __init_subclass__(cls, title: str | None = None) -> None:
-        """Take the title of a group from its class statement; by default it is that of the class that it extends."""
+        """Take the title of a group from its class statement; by default it is its base class's."""
         cls.title = cls.title if title is None else title
 
     @classmethod
@@ -87,7 +87,7 @@ def fields_of(group: type[Options]) -> tuple["dataclasses.Field[Any]", ...]:
 
 
 def with_parse(field: "dataclasses.Field[Any]", annotated: Any, group: str) -> "dataclasses.Field[Any]":
-    """Return a field with what parses it; errors are those of `fields_of`."""
+    """Return a field with what parses it; raises as `fields_of` does."""
     if "help" not in field.metadata:
         raise InputError(
             f"{group}.{field.name} is not declared as an option, so --help could not explain it, and nobody would know "

@@ -19,7 +19,7 @@ class Found(NamedTuple):
 
     Attributes:
         matches: of each context, best first.
-        complete: whether the shortlist of each is that of an exact search (`Ranker.search`).
+        complete: whether the shortlist of each is what an exact search finds (`Ranker.search`).
         seconds: what each stage took for all contexts: `search` and, with a second model, `rerank`.
     """
 
@@ -67,7 +67,7 @@ class Pipeline:
         top_k: int = 10,
         filter: Mapping[str, Any] | None = None,
     ) -> list[Match] | list[list[Match]]:
-        """Return the best candidates, as `Ranker.rank` does; scores are those of the second model.
+        """Return the best candidates, as `Ranker.rank` does, with the second model's scores.
 
         >>> len(Pipeline(ranker, cross).rank("hi", ["hello", "bye", "i ski"], top_k=2))
         2

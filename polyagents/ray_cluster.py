@@ -128,7 +128,7 @@ def next_of(rows: Iterator[Any]) -> Any:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             return next(rows, ENDED)
-    except Exception as error:  # Ray's own, those of gRPC and Arrow, and whatever a row was pickled with
+    except Exception as error:  # Ray's own, gRPC's and Arrow's, and whatever a row was pickled with
         raise InputError(
             f"The Ray cluster gave up: {last_line(error)[:SHOWN]} A process that dies {RETRIES + 1} times over one "
             f"part may have too little memory: each holds the model. Finished work is kept."

@@ -36,7 +36,7 @@ def choose(environment: MutableMapping[str, str] = os.environ) -> str | None:
 
 
 def available_cores(root: str = "/") -> int:
-    """Count the cores that this process may use, at least 1: those of its affinity, or fewer if its quota is smaller.
+    """Count the cores that this process may use, at least 1: its affinity's, or fewer if its quota is smaller.
 
     `proc` and `sys` are below `root`.
     """

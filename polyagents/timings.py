@@ -134,7 +134,7 @@ def encodes_in_bf16(width: int) -> bool:
     """Tell whether a CPU computes an encoder of width D faster in bf16 than in fp32, by the largest of its layers."""
     if not has_bf16():
         return False
-    # Not an nn.Linear, which would draw its weights, and so change what a training draws.
+    # Not an nn.Linear, which would draw its weights, and so change what a run draws.
     layer = functools.partial(torch.nn.functional.linear, torch.zeros(TOKENS, width), torch.zeros(4 * width, width))
 
     def in_bf16() -> None:

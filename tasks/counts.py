@@ -27,7 +27,7 @@ RELEASED = {
 def say_once(opt: Opt, sentence: str) -> None:
     """Warn about a file, once in a run.
 
-    A training reads its file several times (for the dictionary, too), in several processes with --num-workers or
+    A run reads its file several times (for the dictionary, too), in several processes with --num-workers or
     under torchrun.
     """
     if is_primary_worker() and not opt.get("background_index"):

@@ -50,7 +50,7 @@ class OneMessageTeacher(FixedDialogTeacher, abc.ABC):
         return len(self.own)
 
     def num_examples(self) -> int:
-        """FixedDialogTeacher: return the number of examples, which is that of the episodes."""
+        """FixedDialogTeacher: return the number of examples, one for each episode."""
         return len(self.own)
 
     def get(self, episode_idx: int, entry_idx: int = 0) -> Message:

@@ -302,7 +302,7 @@ def test_tokenizers_that_cannot_be_built(files, folder):
 def test_a_text_of_an_index_that_is_not_utf_8(files):
     (path,) = files.glob("index/*.safetensors")
     with safe_open(path, "pt") as file:
-        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118  it is no dict
+        tensors = {name: file.get_tensor(name).clone() for name in file.keys()}  # noqa: SIM118  it is not a dict
     tensors["text"][:] = 0xFF
     write_tensors(str(path), tensors, {"checksum": checksum(str(path), tensors)})
     ranker = Ranker.load(files / "M")

@@ -31,7 +31,7 @@ OTHER_TYPES = [
     (lambda ranker: Ranker.train(PAIRS, model=5, **TINY), "no architecture 5"),
     (lambda ranker: Ranker.train(PAIRS, **TINY | {"backbone": None}), "--backbone None is not possible"),
     (lambda ranker: Ranker.train(PAIRS, context_prompt=False, **TINY), "--context-prompt False is not possible"),
-    (lambda ranker: Ranker.train(PAIRS, callbacks=[5], **TINY), "5 is no callback"),
+    (lambda ranker: Ranker.train(PAIRS, callbacks=[5], **TINY), "5 is not a callback"),
     (lambda ranker: Ranker.train(PAIRS, callbacks=5, **TINY), "callbacks is 5"),
     (lambda ranker: Ranker.train(PAIRS, valid=5, **TINY), "valid is int; give a list of dicts"),
     *(

@@ -206,7 +206,7 @@ def objection(member: tarfile.TarInfo) -> str | None:
 
 
 class Member(tarfile.TarInfo):
-    """A member whose headers are read only if they are as small as those of files.
+    """A member whose headers are read only if they are as small as a file's.
 
     Python's class would read gigabytes as well.
     """

@@ -177,7 +177,7 @@ def length(text: str | None) -> int | None:
 
 
 def reason(error: Exception) -> str:
-    """Describe an error in few words; those of `requests` are dumps of objects, except where `receive` raises them."""
+    """Describe an error in few words; `requests` dumps objects, except where `receive` raises them."""
     if isinstance(error, requests.HTTPError) and error.response is not None:
         status = error.response.status_code  # with its usual name: the server's own may be of any length and content
         return f"the server says {status} {http.client.responses.get(status, '')}".rstrip()

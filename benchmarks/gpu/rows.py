@@ -39,7 +39,7 @@ def measure_missing(file: str, cases: Iterable[Row], measured: Callable[[Row], R
 
 
 def read(file: str) -> list[Row]:
-    """Read the rows of a file, without what is no row."""
+    """Read the rows of a file, without what is not a row."""
     rows = []
     if os.path.exists(file):
         with open(file, encoding="utf-8", errors="replace") as lines:

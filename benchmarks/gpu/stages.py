@@ -77,7 +77,7 @@ def task_flags(data: Data) -> list[str]:
 
 
 def training(data: Data) -> Stage:
-    """Return the stage that compares training steps with those of sentence-transformers and ParlAI."""
+    """Return the stage that compares training steps with sentence-transformers' and ParlAI's."""
     folder, sizes = os.path.join(data.out, "training"), "32,128,512" if data.device == "cuda" else "4,8"
     command = [sys.executable, "-m", "polyagents", "bench_training", *task_flags(data), "--backbone", data.backbone]
     command += ["--precision", "bf16", "--batch-sizes", sizes, "--out", folder]

@@ -65,7 +65,7 @@ def undisturbed() -> Iterator[None]:
 
 
 def evaluation_opt(opt: Opt, split: str) -> Opt:
-    """Return the options of a training for the evaluation of a split."""
+    """Return the options of a run for the evaluation of a split."""
     return Opt(opt | {"task": opt["evaltask"], "datatype": split, "batchsize": opt["eval_batchsize"]})
 
 
@@ -86,7 +86,7 @@ def examples_of(opt: Opt, split: str, num_examples: int) -> tuple[list[Example],
     """Return the first examples, which `evaluate` meets, as texts, and its hash of them.
 
     Args:
-        opt: the options of a training, with the task that is evaluated.
+        opt: the options of a run, with the task that is evaluated.
         num_examples: how many; all if there are fewer.
     """
     own, digest = Opt(evaluation_opt(opt, split) | {"batchsize": 1}), hashlib.sha256()
@@ -109,9 +109,9 @@ def distinct_labels(opt: Opt, count: int, first: Iterable[str] = (), splits: Seq
     """Return distinct labels of the task that is evaluated: `count` of them, or all if there are fewer.
 
     Args:
-        opt: the options of a training, with that task.
+        opt: the options of a run, with that task.
         count: how many at most.
-        first: these come before those of the splits.
+        first: these come before the splits'.
         splits: read in this order, each in its own, until there are enough.
     """
     labels = dict.fromkeys(first)

@@ -54,7 +54,7 @@ def cost(
     pipelines: Sequence[Reached],
     path: str,
 ) -> None:
-    """Draw R@1 against training seconds (those of rows it builds on included) and against the time of a reply."""
+    """Draw R@1 against training seconds (with the rows it builds on) and against the time of a reply."""
     style = styles([row.name for row in study.rows])
     trained = by_examples or by_seconds
     named = [*trained, *pipelines]

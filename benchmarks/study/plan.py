@@ -55,7 +55,7 @@ class Mark:
     at: float
 
     def reached(self, examples: int, seconds: float) -> bool:
-        """Return whether a training has reached it.
+        """Return whether a run has reached it.
 
         Args:
             seconds: its seconds.
@@ -69,7 +69,7 @@ class Evaluation:
 
     Attributes:
         num_examples: the first ones of the split, whole dialogues in order.
-        batchsize: of an evaluation; part of the measure only if candidates are those of the batch.
+        batchsize: of an evaluation; part of the measure only if the batch gives the candidates.
         split: valid, or test to report what was chosen before.
     """
 
@@ -84,7 +84,7 @@ class Row:
 
     Attributes:
         name: its name in the file.
-        flags: flags of train_model, with those of the study, without dashes; for a pipeline, its keys.
+        flags: flags of train_model, with the study's, without dashes; for a pipeline, its keys.
         examples: training examples after which it is measured, increasing.
         seconds: training seconds after which it is measured as well; None for no such mark.
         key: distinguishes it from every row with other flags or another evaluation.
@@ -409,7 +409,7 @@ def end_of_schedule(flags: Flags, examples: Sequence[int], seconds: float | None
     sizes = [flags.get(name, 1) for name in ("batchsize", "update-freq")]
     if not all(fits(size, int) and size > 0 for size in sizes):  # train_model reports the error
         return {}
-    # One more, since ParlAI ends a training in the update that reduces the rate to zero, before it is measured.
+    # One more, since ParlAI ends a run in the update that reduces the rate to zero, before it is measured.
     return {"max-train-steps": math.ceil(examples[-1] / math.prod(sizes)) + 1}
 
 

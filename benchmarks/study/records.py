@@ -144,7 +144,7 @@ def run_of(lines: Sequence[Any], name: str, seed: int) -> Run:
     """Make a run of its lines.
 
     Raises:
-        ValueError: they are no measurements.
+        ValueError: they are not measurements.
     """
     measurements, end = list[Measurement](), None
     for line in lines:

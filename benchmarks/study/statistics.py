@@ -40,7 +40,7 @@ class Spread(NamedTuple):
 
 
 def spread_of_mean(values: Floats) -> Spread:
-    """Estimate how far the mean of values [S, E] is from that of all seeds and examples, S 1 or more, E 2 or more.
+    """Estimate how far the mean of values [S, E] is from the mean over all seeds and examples, S >= 1, E >= 2.
 
     The mean squares, as in an analysis of variance: of seeds, of examples, and of the rest.
     """

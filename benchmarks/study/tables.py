@@ -29,7 +29,7 @@ class Reached:
         seconds: training seconds.
         total: those and all of the rows that it builds on; None if one of these has no results.
         metrics: R@1 and MRR.
-        pool: those of the finished model among a pool; empty if they were not measured.
+        pool: of the finished model among a pool; empty if they were not measured.
         milliseconds: of a reply of the finished model; None if none was timed.
     """
 
@@ -46,7 +46,7 @@ class Reached:
 
 @dataclass(frozen=True)
 class Difference:
-    """R@1 of a row less that of another, at a mark of each, over the seeds that both have."""
+    """R@1 of a row less another's, at a mark of each, over the seeds that both have."""
 
     row: Reached
     other: Reached
@@ -162,7 +162,7 @@ def differences(rows: Sequence[Reached]) -> list[Difference]:
 
 
 def paired(first: Mapping[int, Measurement], second: Mapping[int, Measurement]) -> Floats | None:
-    """Return R@1 of one row less that of another for each common seed and example, [S, E]; None without one.
+    """Return R@1 of one row less another's for each common seed and example, [S, E]; None without one.
 
     Args:
         first: the measurements of one row by seed.

@@ -94,7 +94,7 @@ def ranks_in_pool(pipeline: Pipeline, examples: Sequence[Example], pool: Sequenc
 def pool_of(opt: Opt, examples: Sequence[Example], count: int) -> list[str]:
     """Return distinct candidates: labels of the examples, then of the training split, then of the valid split.
 
-    First the labels of the examples, then those of the training split, then of the valid split.
+    First the labels of the examples, then of the training split, then of the valid split.
 
     Args:
         count: how many at most.

@@ -28,7 +28,7 @@ from polyagents.ranking.ranking_model import bytes_of
 
 FORMAT = "polyagents-export-1"
 MANIFEST = "manifest.json"
-GRAPHS = "graphs"  # the name that those of temporary folders extend
+GRAPHS = "graphs"  # the names of temporary folders begin so
 STEM = re.compile(r"[\w.]+-[0-9a-f]{16}")  # an encoder's name and its content's digest
 # Fields of a configuration that say who wrote it and where, and that affect no output.
 NOT_COMPUTED = ("transformers_version", "_name_or_path", "architectures", "dtype", "torch_dtype")

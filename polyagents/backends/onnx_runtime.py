@@ -109,7 +109,7 @@ def silent() -> Iterator[None]:
 
 
 def write(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bool) -> None:
-    """Trace a backbone, and write it as one file; arguments and errors are those of `trace`.
+    """Trace a backbone, and write it as one file; for arguments and errors see `trace`.
 
     With int8, weights of matrix products have 8 bits, with a scale for each column, and their other operand is rounded
     to 8 bits when it is known, with a scale for each product. No texts are needed to choose scales.

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from polyagents.backends import onnx_runtime, openvino_runtime
 from polyagents.errors import InputError
 
-TORCH = "torch"  # the value of `--backend` that is no runtime of this table
+TORCH = "torch"  # the value of `--backend` that is not a runtime of this table
 
 
 class Graph(Protocol):

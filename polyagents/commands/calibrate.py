@@ -94,7 +94,7 @@ def rows_of(before: "Figures", after: "Figures") -> list[list[str]]:
 
 def draw(path: str, found: "Calibration") -> None:
     """Draw the share of right choices over their probability, in bins of equal mass, into a PNG."""
-    from matplotlib.figure import Figure  # takes a second, and is no dependency of the core
+    from matplotlib.figure import Figure  # takes a second, and is not a dependency of the core
 
     figure = Figure(figsize=(4.4, 4.4), layout="constrained")
     axes = figure.subplots()

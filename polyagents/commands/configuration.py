@@ -19,7 +19,7 @@ READ_ELSEWHERE = ("POLYAGENTS_CACHE", "POLYAGENTS_INDEX_TOKEN")  # timings.py; i
 class ConfiguredParser(CommandParser):
     """Takes each value from the command line, else from the environment, from the file of --config, or its default.
 
-    A value hides those of flags that exclude it, if they come from a later place.
+    A value hides the values of flags that exclude it, if they come from a later place.
     """
 
     def __init__(self, prog: str, description: str):
@@ -72,7 +72,7 @@ class ConfiguredParser(CommandParser):
     def values(
         self, found: Mapping[str, tuple[str, Any]], flags: Mapping[str, argparse.Action], given: set[str]
     ) -> dict[str, Any]:
-        """Read values as their flags do, and leave out those of flags that are given, or excluded by such a flag.
+        """Read values as their flags do, without the flags that are given, or excluded by such a flag.
 
         Args:
             found: by the flag's name, where a value was found, and the value.

@@ -132,7 +132,7 @@ def do(what: str, opt: Mapping[str, Any]) -> None:
     for name in ("stored_as", "contexts_file", "append", "delete"):
         if opt["index_url"] and opt.get(name):
             raise InputError(
-                f"{flag(name)} is for --index-dir; polyagents index add and remove change those of --index-url."
+                f"{flag(name)} is for --index-dir; polyagents index add and remove change what --index-url has."
             )
     if opt["contexts_file"] and opt["index_type"] in (None, "exact"):
         raise InputError("--contexts-file measures an approximate index; give --index-type, too.")

@@ -14,7 +14,7 @@ def parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "polyagents init_model",
         "Write a model file without training, of an encoder as it is or of the mean of several models: for rank, "
-        "serve, evaluate, --rerank, as a teacher, or as the --init-model of a training.",
+        "serve, evaluate, --rerank, as a teacher, or as the --init-model of another model.",
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(

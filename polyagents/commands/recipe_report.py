@@ -24,7 +24,7 @@ from polyagents.zoo.recipes.recipe_flags import SMOKE, Recipe, find, flags_of
 TIMED_CANDIDATES = 1_000  # paper Table 5
 MESSAGES = {"bi": 25, "poly": 25, "cross": 3}  # messages of the median; a cross-encoder reads 1,000 pairs for each
 SAME_RESULT = ("chunk_tokens", "eval_batchsize", "fixed_candidates_path", "init_model", "save_every_n_secs")
-# The only option that changes what is learnt and is no flag of a recipe: the backbone's own.
+# The only option that changes what is learnt and is not a flag of a recipe: the backbone's own.
 DEFAULTS: dict[str, Any] = {"dropout": None}
 METRICS = {"MRR": "mrr"}  # R@k is hits@k
 

@@ -25,7 +25,7 @@ class Decision:
         probability: of the choice; None without a calibration.
         probabilities: of every option, by name; with `none_probability` they sum to 1. None without a calibration.
         none_probability: 0 if "none of these" was not learnt; None without a calibration.
-        margin: the score of the best option less that of the next; None if there is only one.
+        margin: the score of the best option less the next one's; None if there is only one.
         calibrated: whether there is a calibration of this model.
         notes: sentences about what the probability means here, such as a shortlist.
     """
@@ -114,7 +114,7 @@ def checked_none(none: Any, calibrated: ScoreMap | None) -> bool | float | None:
 
 
 def best(values: Floats, names: Sequence[str]) -> int:
-    """Return the place of the largest value; of equal ones, that of the name that comes first."""
+    """Return the place of the largest value; of equal ones, whichever name comes first."""
     places = np.flatnonzero(values == values.max())
     return min(places.tolist(), key=lambda place: names[place])
 

@@ -1,4 +1,4 @@
-"""Examples of decisions: a context, and the right options among those of all or its own; perhaps none is right."""
+"""Examples of decisions: a context, and the right ones of all options or of its own; perhaps none is right."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -52,7 +52,7 @@ def fit(scored: Scored) -> ScoreMap:
 def fit_temperature(scores: Floats, right: NDArray[np.bool_]) -> float:
     """Find the temperature by which the right options are most likely: the loss is convex in 1 / temperature.
 
-    One of N + 2 examples is taken to be right by chance (Platt 1999), so that N right answers are no certainty.
+    One of N + 2 examples is taken to be right by chance (Platt 1999), so that N right answers are not a certainty.
     """
     listed = np.isfinite(scores)
     centre = np.log(max(float(scores[listed].std()), 1e-6))

@@ -73,7 +73,7 @@ def judge_one(scores: np.ndarray, real: np.ndarray, right: np.ndarray, texts: An
     alike: dict[str, list[int]] = {}
     for column in np.flatnonzero(right).tolist():
         reading = normalized(texts[column])
-        # A candidate that reads differently is right by its token ids, which equal those of the drawn label.
+        # A candidate that reads differently is right if its token ids equal the drawn label's.
         alike.setdefault(reading if reading in readings else normalized(label.candidate.text), []).append(column)
     wrong = np.flatnonzero(real & ~right)
     columns = np.concatenate([wrong, [places[0] for places in alike.values()]]).astype(np.int64)

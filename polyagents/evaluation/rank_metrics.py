@@ -52,7 +52,7 @@ def average_precision(ranks: Floats) -> Floats:
 
 
 def ndcg(ranks: Floats, k: int) -> Floats:
-    """Compute nDCG@k, the discounted gain of the first k divided by that of the best order: ranks [E, R] -> [E].
+    """Compute nDCG@k, the discounted gain of the first k divided by the best order's: ranks [E, R] -> [E].
 
     A right answer gains 1, divided by log2(1 + rank) (Järvelin and Kekäläinen 2002, as trec_eval has it).
     """

@@ -81,7 +81,7 @@ def measure(models: Sequence[Evaluated]) -> list[Measured]:
 
 
 def differences(values: dict[str, Floats], first: dict[str, Floats], model: Evaluated) -> dict[str, Difference]:
-    """Compare the metrics of a model, values [E] by name, with those of the first one, paired by example."""
+    """Compare the metrics of a model, values [E] by name, with the first one's, paired by example."""
     paired = np.stack([values[name] - first[name] for name in values], axis=1)
     ends = estimates(paired, model.dialogues, SEED)
     chances = randomisation_p(paired, model.dialogues, SEED)
@@ -200,7 +200,7 @@ def shown(first: Measured) -> list[str]:
 def with_ends(estimate: Estimate, sign: str = "") -> str:
     """Format a number with the ends of its interval, 0.652 (0.610, 0.693), or without them if they are not a number.
 
-    A sign of "+" shows that of positive numbers, too.
+    A sign of "+" shows the sign of positive numbers, too.
     """
     value, low, high = (f"{number:{sign}.3f}" for number in estimate)
     return value if math.isnan(estimate.low) else f"{value} ({low}, {high})"

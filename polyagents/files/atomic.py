@@ -16,7 +16,7 @@ from polyagents.errors import InputError
 from polyagents.files.own_folder import refuse_foreign
 
 MACHINE = hashlib.blake2b(socket.gethostname().encode(), digest_size=3).hexdigest()
-TEMPORARY = r"\.([0-9a-f]{6}-\d+-)?[0-9a-f]{8}\.tmp"  # the end of an unfinished file's name; those of 0.1.0 are shorter
+TEMPORARY = r"\.([0-9a-f]{6}-\d+-)?[0-9a-f]{8}\.tmp"  # the end of an unfinished file's name; shorter in 0.1.0
 
 
 def temporary_name(path: str) -> str:
@@ -132,7 +132,7 @@ def sync_folder(folder: str) -> None:
 
 
 def write_text(path: str, text: str) -> None:
-    """Write a small file atomically, as UTF-8; errors are those of `atomic_write`."""
+    """Write a small file atomically, as UTF-8; raises as `atomic_write` does."""
     with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
         file.write(text)
 

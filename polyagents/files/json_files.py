@@ -58,7 +58,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
     Raises:
         OSError: the file cannot be read.
-        ValueError: the file is no JSON, nested too deeply, or too large.
+        ValueError: the file is not JSON, nested too deeply, or too large.
     """
     with opened(path) as file:
         content = file.read(LARGEST + 1)
@@ -68,7 +68,7 @@ def read_json(path: str | os.PathLike[str]) -> Any:
 
 
 def read_fields(path: str | os.PathLike[str], kind: type[Fields]) -> Fields:
-    """Read a JSON file as a dataclass or named tuple; errors are those of `read_json` and `fields_of_json`."""
+    """Read a JSON file as a dataclass or named tuple; raises as `read_json` and `fields_of_json` do."""
     return fields_of_json(read_json(path), kind)
 
 

@@ -1,4 +1,4 @@
-"""Locks between processes; the system releases those of a killed process."""
+"""Locks between processes; the system releases a killed process's locks."""
 
 import contextlib
 import os

@@ -41,13 +41,13 @@ def read(path: str) -> dict[str, Any]:
     """
     with opened(path) as held:
         # safetensors opens a file twice, for the header and for the weights: halves of two files would be wrong
-        # weights. This name remains that of the open file when a training replaces it; Windows replaces no open file.
+        # weights. If a training replaces the file, this name still means the open one; Windows replaces no open file.
         descriptor = f"/dev/fd/{held.fileno()}"
         with safe_open(descriptor if os.path.exists(descriptor) else held.name, "pt") as file:
             metadata = file.metadata() or {}
             if metadata.get("format") != FORMAT:
-                raise InputError(f"{path} is no model file of polyagents ({FORMAT}).")
-            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is no dict
+                raise InputError(f"{path} is not a model file of polyagents ({FORMAT}).")
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118  it is not a dict
     try:
         state = {name: restore_tensors(value, tensors) for name, value in parse_json(metadata["state"]).items()}
         same = parse_json(metadata["same"])

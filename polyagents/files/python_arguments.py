@@ -39,7 +39,7 @@ def is_whole(text: str) -> bool:
 
 
 def items_of(given: Any, name: str, wanted: str) -> list[Any]:
-    """Return the items of a list, generator, array, column or table, those of an array as Python's own.
+    """Return the items of a list, generator, array, column or table; an array's become Python's own.
 
     Args:
         wanted: what to give, for the sentence of an error.

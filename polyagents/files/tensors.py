@@ -16,7 +16,7 @@ from polyagents.files.atomic import atomic_write, temporary_name
 
 
 def write_tensors(path: str, tensors: Mapping[str, Tensor], metadata: dict[str, str]) -> None:
-    """Write a safetensors file atomically; errors are those of `atomic_write`.
+    """Write a safetensors file atomically; raises as `atomic_write` does.
 
     safetensors writes to a temporary file of its own first, whose name would not say which killed process left it; so
     it does that in a folder whose name does.
@@ -32,7 +32,7 @@ def write_tensors(path: str, tensors: Mapping[str, Tensor], metadata: dict[str, 
 
 
 def wrong_tensors(own: Mapping[str, Tensor], given: Mapping[str, Tensor]) -> list[str]:
-    """List what keeps a model from loading tensors: phrases about those of its `own` that are missing or differ."""
+    """List what keeps a model from loading tensors: phrases about its `own` tensors that are missing or differ."""
     wrong = [f"{name} is missing" for name in own.keys() - given.keys()]
     wrong += [f"{name} is unknown" for name in given.keys() - own.keys()]
     return sorted([*wrong, *misfits((name, given[name], own[name]) for name in own.keys() & given.keys())])

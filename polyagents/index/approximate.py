@@ -136,7 +136,7 @@ def search_one(query: Query, nearest: Nearest, k: int) -> tuple[Best, bool]:
     # ... and for a context vector that did not ask, by its difference from the one that asked for it.
     differs = (products - products[asking][stand_in]).max(1)  # [m]
     outside = torch.tensor([[(last[stand_in] + differs).max()]], dtype=torch.float32, device=query.device)
-    # A bound never falls where the product rises, so that of the largest product holds for all that is outside.
+    # A bound never falls where the product rises, so the largest product's bound holds for all that is outside.
     bound = query.scorer.upper_bound(outside)  # None: only lists of all candidates are complete
     return best, are_all or (bound is not None and best.bar >= float(bound))
 

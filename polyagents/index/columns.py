@@ -94,7 +94,7 @@ class Columns:
 
     @classmethod
     def among(cls, tensors: Mapping[str, Tensor]) -> "Columns | None":
-        """Return those of a shard's tensors; None if its candidates are plain lines.
+        """Return the columns of a shard's tensors; None if its candidates are plain lines.
 
         Raises:
             ValueError: they are not as `of` makes them.

@@ -128,8 +128,8 @@ def search_blocks(query: Query, vectors: Vectors, k: int) -> TopCandidates:
             bounds = query.scorer.upper_bound(scan.largest_products(part))  # [n, B], of scores
             if bounds is None:
                 return TopCandidates.of(score_all(query, vectors).cpu().numpy(), k)
-            # Not `bounds >= bars`: a bound that is no number says nothing, so its candidate is scored. A candidate that
-            # could only tie is scored as well, since among equal scores the lower index wins.
+            # Not `bounds >= bars`: a bound that is not a number says nothing, so its candidate is scored. A candidate
+            # that could only tie is scored as well, since among equal scores the lower index wins.
             hopeful = ~(bounds < bars)
             if part.alive is not None:
                 hopeful &= part.alive.unsqueeze(1)
@@ -176,7 +176,7 @@ class Best:
         self.indices, self.scores = np.empty(0, np.int64), np.empty(0, np.float32)
 
     def take(self, block: VectorBlock, rows: Tensor, bounds: Tensor, query: Query) -> float:
-        """Score candidates in fp32, those of the highest bounds first, until no other can be among the best.
+        """Score candidates in fp32, the highest bounds first, until no other can be among the best.
 
         Args:
             rows: [r], their places in the block.

@@ -23,7 +23,7 @@ BOUNDS = {"gte": ">=", "gt": ">", "lte": "<=", "lt": "<"}
 NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,40}")  # what Milvus and PostgreSQL both take as part of a column's name
 RESERVED = ("id", "text")
 LONGEST = 1_024  # bytes of an id, and of a text in a field: PostgreSQL indexes up to 2,704
-LARGEST = 2**63 - 1  # of whole numbers, which have 64 bits, and -2**63 is no value (columns.py)
+LARGEST = 2**63 - 1  # of whole numbers, which have 64 bits, and -2**63 is not a value (columns.py)
 
 
 class FilterError(InputError):
@@ -73,7 +73,7 @@ def declared_fields(given: str | Iterable[str] | None) -> dict[str, str]:
 
 
 def parse_filter(given: Any, fields: Fields | None) -> Filter | None:
-    """Check a filter against the declared fields; None or {} is no filter.
+    """Check a filter against the declared fields; None or {} means no filter.
 
     Args:
         fields: None if the candidates are plain lines.

@@ -199,7 +199,7 @@ class ListedCandidates(Listing):
         return self.spread(self.model.scores(query, shared)) if columns else torch.zeros(len(query), 0)
 
     def spread(self, scores: Tensor) -> Tensor:
-        """Return the scores [B, C] of all candidates from those of the distinct ones."""
+        """Return the scores [B, C] of all candidates from the scores of the distinct ones."""
         return scores[:, self.distinct[1]]
 
     def search(self, query: Any, k: int, where: Filter | None = None) -> list[Hits]:

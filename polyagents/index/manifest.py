@@ -56,7 +56,7 @@ class Manifest:
         stored_as: bf16, fp32 or int8.
         shards: name and number of candidates of each.
         deleted: indices of deleted candidates, ascending.
-        generation: how often the folder's manifest was written before and with this one; 0 in those of 0.1.0.
+        generation: how often the folder's manifest was written before and with this one; 0 in 0.1.0's.
         fields: name and kind of each declared field; None for plain lines, which have no ids either.
     """
 

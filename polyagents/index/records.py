@@ -258,7 +258,7 @@ class RowGroups:
         return self._read(lambda: self.file.read_row_group(group, columns=self.columns))
 
     def all_rows(self) -> Iterator[tuple[str, Any]]:
-        """Yield the rows of all groups, as `rows` does those of one."""
+        """Yield the rows of all groups, as `rows` does for one."""
         return (found for group in range(len(self)) for found in self.rows(group))
 
     def rows(self, group: int) -> Iterator[tuple[str, Any]]:

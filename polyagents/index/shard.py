@@ -159,7 +159,7 @@ def write_shard(path: str, texts: Sequence[str], stored: StoredVectors, columns:
 
 
 def shard_tensors(texts: Sequence[str], stored: StoredVectors, columns: Columns | None) -> dict[str, Tensor]:
-    """Return all that a shard holds of its candidates; the arguments are those of `write_shard`."""
+    """Return all that a shard holds of its candidates; for the arguments see `write_shard`."""
     raw = [utf8(text) for text in texts]
     packed_texts = Strings.of(raw)
     ids = raw if columns is None else list(columns.ids)

@@ -79,7 +79,7 @@ class VectorBlock(NamedTuple):
 
 
 class StoredVectors(NamedTuple):
-    """Vectors in the format in which they are stored; the fields are those of `VectorBlock`."""
+    """Vectors in the format in which they are stored; for the fields see `VectorBlock`."""
 
     vectors: Tensor
     scales: Tensor | None = None

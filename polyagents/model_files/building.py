@@ -44,7 +44,7 @@ def settings_of(architecture: str, values: Mapping[str, Any]) -> Settings:
 
 
 def limit(tokens: int) -> int | None:
-    """Convert a number of tokens: -1, which is no limit, to None."""
+    """Convert a number of tokens: -1, which means no limit, to None."""
     return None if tokens < 0 else tokens
 
 

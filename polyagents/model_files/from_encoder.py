@@ -81,7 +81,7 @@ def folder_with(encoder: Any, tokenizer: Any) -> Iterator[tuple[str, str]]:
         raise InputError(f"{name} is not an encoder; if it is a ranker, load it: Ranker.load({name!r}).")
     if not os.path.isdir(folder):
         if not HUB_NAME.fullmatch(name):
-            raise InputError(f"There is no folder {name}; give that of an encoder, zoo:minilm, or a name on the hub.")
+            raise InputError(f"There is no folder {name}; give an encoder's folder, zoo:minilm, or a name on the hub.")
         folder = hub.download_encoder(name)
     yield folder, name
 
@@ -90,7 +90,7 @@ def write(encoder: Any, tokenizer: Any, folder: str) -> None:
     """Write a model that is in memory, of sentence-transformers or transformers, to a folder.
 
     Raises:
-        InputError: it is no such model, or its tokenizer is missing.
+        InputError: it is not such a model, or its tokenizer is missing.
     """
     if isinstance(encoder, transformers.PreTrainedModel) and not hasattr(tokenizer, "save_pretrained"):
         raise InputError(
@@ -123,7 +123,7 @@ def refuse_other_modules(folder: str, name: str) -> None:
 
 
 def weights_in(folder: str) -> str:
-    """Return the folder of the weights: that of sentence-transformers' module Transformer, if there is one."""
+    """Return the folder of the weights: sentence-transformers' module Transformer, if there is one."""
     modules = sentence_transformers_import.modules_in(folder)
     return os.path.normpath(os.path.join(folder, modules.get("Transformer", "")))
 
@@ -204,7 +204,7 @@ def built(kind: str, name: str, options: dict[str, Any], theirs: Any = None) -> 
 
 
 def refuse_other_scores(model: JointModel, theirs: Any, folder: str, name: str) -> None:
-    """Refuse a model whose scores are not those of transformers' own, with its own tokenizer."""
+    """Refuse a model whose scores differ from transformers' own, with its own tokenizer."""
     with silent_transformers():
         tokenizer = transformers.AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
     longest = model.settings.text_truncate

@@ -50,7 +50,7 @@ def download_encoder(name: str) -> str:
     from huggingface_hub import snapshot_download
 
     is_offline()  # asked first: the client would try for a minute
-    with in_one_sentence(f"{name} is no folder, and could not be had from the model hub"):
+    with in_one_sentence(f"{name} is not a folder, and could not be had from the model hub"):
         folder = snapshot_download(name, allow_patterns=["*.json", "*.txt", "*.model", "*.safetensors"])
         if not any(found.endswith(".safetensors") for found in os.listdir(folder)):
             folder = snapshot_download(name, allow_patterns=["pytorch_model*"])
@@ -85,7 +85,7 @@ def in_one_sentence(what: str) -> Iterator[None]:
     """Turn errors of the hub, its client or the network into one sentence, an InputError."""
     try:
         yield
-    except Exception as error:  # the client raises dozens of kinds, by version, its own and those of two libraries
+    except Exception as error:  # the client raises dozens of kinds, by version, its own and two libraries'
         raise InputError(f"{what}: {reason_of(error)}.") from error
 
 

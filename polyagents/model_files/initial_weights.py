@@ -27,7 +27,7 @@ from polyagents.parlai_files import parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.zoo.resolve import zoo_file
 
-CHECKPOINT = ".checkpoint"  # M.checkpoint is the last state of a training of M
+CHECKPOINT = ".checkpoint"  # M.checkpoint is the last state of a run that trains M
 
 # The names of encoders in all architectures; one that a model lacks starts as the first of them that it has.
 ENCODERS = ("context_encoder", "encoder", "candidate_encoder")
@@ -233,7 +233,7 @@ def check_pooling(opt: Mapping[str, Any], encoder: Encoder) -> None:
 
 
 def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
-    """Return the flags that a file decides; those of the model itself come from its M.opt, if it is ours.
+    """Return the flags that a file decides; its M.opt has the model's own, if it is ours.
 
     Args:
         is_model: whether the file is the model itself, not one to start from.

@@ -30,7 +30,7 @@ from polyagents.text.dictionary_file import DictionaryFile
 from polyagents.text.tokenizer import RankingTokenizer
 
 PADDING = 64  # ParlAI adds a few rows in fp16, to a multiple of 4 or 8
-# Options that decide scores, and that the files of every version have; those of two towers have the second ones, too.
+# Options that decide scores, and that the files of every version have; two towers have the second ones, too.
 ALWAYS = ("backbone", "text_truncate", "label_truncate", "reduction_type")
 ALWAYS_OF_TOWERS = ("similarity", "share_encoders")
 PERSON_TOKENS = ("__p1__", "__p2__")  # ParlAI's, of --person-tokens

@@ -127,7 +127,7 @@ def flags(training: Mapping[str, Any]) -> str:
     given = {name: value for name, value in training.items() if name != AVERAGED}
     rows = {f"`--{name.replace('_', '-')}`": f"`{json.dumps(value)}`" for name, value in given.items()}
     count = training.get(AVERAGED)
-    mean = f"The weights are the mean of {count} models; the flags are those of the first.\n\n" if count else ""
+    mean = f"The weights are the mean of {count} models; the flags are the first model's.\n\n" if count else ""
     return mean + card_table(("flag", "value"), rows)
 
 

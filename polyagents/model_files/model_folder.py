@@ -28,7 +28,7 @@ FORMAT = "polyagents-folder-1"
 CONFIG, WEIGHTS, TOKENIZER, CARD = "config.json", "model.safetensors", "tokenizer.json", "README.md"
 CALIBRATION = "calibration.json"  # of decisions/calibration.py
 
-# Options of a training on the card, and those by which ParlAI's commands read a dialogue; none names a file.
+# Options of a training run on the card, and those by which ParlAI's commands read a dialogue; none names a file.
 TRAINING_FLAGS = (
     *("task", "seed", "num_epochs", "max_train_steps", "max_train_time", "batchsize", "update_freq", "fp16"),
     *("optimizer", "learningrate", "lr_scheduler", "lr_scheduler_patience", "lr_scheduler_decay", "warmup_updates"),

@@ -21,7 +21,7 @@ def save_model(model: RankingModel, file: str, state: Mapping[str, Any] | None =
     """Write a model that `load_model`, `Ranker.load` and ParlAI's commands open; the weights come last.
 
     Args:
-        state: other tensors and plain values for the weights' file, of a training that may be resumed.
+        state: other tensors and plain values for the weights' file, of a run that may be resumed.
 
     Raises:
         InputError: the disk is full, or the files may not be written.

@@ -75,7 +75,7 @@ def refuse_unknown(model: RankingModel) -> None:
 
 
 def has_their_head(model: JointModel) -> bool:
-    """Tell whether a cross-encoder's head is a module of the library, or that of a model for classification."""
+    """Tell whether a cross-encoder's head is a module of the library, or belongs to a model for classification."""
     if model.module.dense is None:
         return model.module.head == "linear" and not model.settings.plain_texts
     as_theirs = model.module.kind == "first" and model.context_encoder.output_scaling == 1
@@ -171,7 +171,7 @@ def write_transformer(
     Args:
         limit: the maximal tokens; None for no limit.
         side: the side where longer texts are truncated, left or right.
-        lengths: those of the library's tasks "query" and "document", if they differ.
+        lengths: for the library's tasks "query" and "document", if they differ.
     """
     encoder.backbone.save_pretrained(folder)
     write_tokenizer(model, encoder, folder, limit, side)
@@ -180,7 +180,7 @@ def write_transformer(
 
 
 def write_tokenizer(model: RankingModel, encoder: Encoder, folder: str, limit: int | None, side: str) -> None:
-    """Write the tokenizer of an encoder; the arguments are those of `write_transformer`."""
+    """Write the tokenizer of an encoder; for the arguments see `write_transformer`."""
     compiled = exported_tokenizer(model.tokenizer)
     refuse_other_ids(model.tokenizer, compiled)
     names = ["input_ids", "attention_mask", *(["token_type_ids"] if encoder.has_segments else [])]

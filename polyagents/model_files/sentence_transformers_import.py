@@ -1,6 +1,6 @@
 """Reads the pooling and the prompts of a sentence-transformers folder from its `modules.json`.
 
-The weights are those of a Hugging Face folder, which `--backbone` reads anyway. The files are read as plain JSON: no
+The weights are in a Hugging Face folder, which `--backbone` reads anyway. The files are read as plain JSON: no
 class that they name is imported. An InputError of any function here may say that a file is missing, damaged or outside
 of the folder.
 """
@@ -125,7 +125,7 @@ def lengths_of(folder: str) -> tuple[int | None, int | None]:
     """Return the tokens of the longest query and of the longest document; None if nothing limits them.
 
     Args:
-        folder: of the encoder: the folder itself, or that of its module Transformer.
+        folder: of the encoder: the folder itself, or its module Transformer's.
     """
     names = [*sorted(glob.glob("sentence_*_config.json", root_dir=folder))[:1], TOKENIZER, CONFIG]
     files = {name: read(folder, name) for name in names if os.path.exists(os.path.join(folder, name))}

@@ -80,7 +80,7 @@ def with_frozen_weights(
 
 
 def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
-    """Load a model's weights; those of a backbone with adapters are there already, and may be quantised.
+    """Load a model's weights; a backbone with adapters has its own already, perhaps quantised.
 
     On a CPU the tensors become the model's own, so that no weight is in memory twice.
 

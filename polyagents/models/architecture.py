@@ -41,7 +41,7 @@ def register(architecture: Registered) -> Registered:
     """Register an architecture by the name of its class (usable as a decorator); its agent is `polyagents:<name>`.
 
     Raises:
-        InputError: it is no class of one of the two kinds, or lacks a name.
+        InputError: it is not a class of one of the two kinds, or lacks a name.
     """
     if not isinstance(architecture, type) or not issubclass(architecture, TwoTowers | Joint):
         raise InputError(f"{architecture!r:.80} is not an architecture; give a class that extends TwoTowers or Joint.")
@@ -126,7 +126,7 @@ def architecture_named(name: str) -> str:
 
 
 def options_of(architecture: str) -> "dict[str, dataclasses.Field[Any]]":
-    """Return the options of a model by name; of an agent without an architecture, those of its encoder and texts."""
+    """Return the options of a model by name; for an agent without an architecture, of its encoder and texts."""
     own = (find(architecture).options_type,) if is_known(architecture) else ()
     return {field.name: field for group in (EncoderOptions, TextOptions, *own) for field in fields_of(group)}
 

@@ -18,7 +18,7 @@ READ = ("attn_mask", "dropout_p", "scale")  # what `attention` reads, by torch's
 
 
 class FastDropout(TorchFunctionMode):
-    """A context in which dropout of CPU tensors is the fast one, whichever model calls it, also that of attention."""
+    """A context in which dropout of CPU tensors is the fast one, whichever model calls it, also in attention."""
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         """Replace a call of torch's dropout, and pass every other call on to torch."""

@@ -111,8 +111,8 @@ class Encoder(nn.Module):
         """Encode texts to states [B, T, D] in fp32.
 
         Args:
-            sees: [B, T, T], True where the token of the row may attend to that of the column; None lets all attend to
-                all real tokens.
+            sees: [B, T, T], True where the row's token may attend to the column's; None lets all attend to all real
+                tokens.
             positions: [B, T], from 0, of the tokens; given together with `sees`.
         """
         device = tokens.ids.device
@@ -132,7 +132,7 @@ class Encoder(nn.Module):
     def inputs(
         self, tokens: Tokens, sees: Tensor | None, positions: Tensor | None, dtype: torch.dtype
     ) -> dict[str, Any]:
-        """Build the arguments that the backbone is called with; `dtype` is that of a mask that is added to logits."""
+        """Build the arguments that the backbone is called with; `dtype`: of a mask that is added to logits."""
         # transformers looks through every mask [B, T] for padding, for which the host waits until a GPU has computed
         # all that was asked of it. So a mask [B, T] is for those who need it: decoders and windows, which make a mask
         # of their own from it, other runtimes, and compiled backbones, which do not look. All others get what is added
@@ -143,7 +143,7 @@ class Encoder(nn.Module):
         else:
             mask = None if tokens.is_full else added(tokens.mask.unsqueeze(1), dtype)
         inputs: dict[str, Any] = {"input_ids": tokens.ids, "attention_mask": mask}
-        if self.has_segments and isinstance(tokens, JointTokens):  # those of single texts are all 0
+        if self.has_segments and isinstance(tokens, JointTokens):  # all 0 for single texts
             inputs["token_type_ids"] = tokens.segments
         if sees is not None and positions is not None:
             inputs["attention_mask"] = self._attention_mask(sees, positions, dtype)
@@ -175,7 +175,7 @@ class Encoder(nn.Module):
     def chunks(self, tokens: AnyTokens, budget: int | None = None) -> Iterator[tuple[Tensor, AnyTokens]]:
         """Split a batch into chunks of texts of similar length, each cut to its longest text.
 
-        Padding is wasted work: with lengths as uneven as those of dialogue, sorted chunks have a third less of it. The
+        Padding is wasted work: with lengths as uneven as dialogue's, sorted chunks have a third less of it. The
         results do not change, since a backbone that sees padding gets texts of equal length.
 
         Args:

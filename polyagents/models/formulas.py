@@ -20,7 +20,7 @@ CONTEXT_VECTORS = ("codes", "n_first", "n_last", "n_last_and_first")
 
 def masked_softmax(logits: Tensor, mask: Tensor, dim: int) -> Tensor:
     """Compute a softmax over the real entries of `dim`; all others get 0, as does a row without a real entry."""
-    # The lowest finite number, not -inf: a row without a real entry would be a softmax of nothing, which is no number.
+    # The lowest finite number, not -inf: a row without a real entry would be a softmax of nothing, which is NaN.
     # Its weights are equal here, and the second mask sets them to 0.
     logits = logits.masked_fill(~mask, torch.finfo(logits.dtype).min)
     return logits.softmax(dim).masked_fill(~mask, 0.0)

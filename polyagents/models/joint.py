@@ -28,7 +28,7 @@ LATE_SCALE = 40.0
 class Joint(Architecture):
     """One encoder over contexts with their candidates, and a head. It has no vectors that could be stored.
 
-    A head with a similarity may have a second encoder: that of a bi-encoder's candidates, read by themselves.
+    A head with a similarity may have a second encoder: a bi-encoder's for candidates, which it reads by themselves.
 
     Attributes:
         candidate_tokens: how many tokens of candidates may follow a context in one row; 0 means one candidate a row.

@@ -1,4 +1,4 @@
-"""The table of a model's options: those of its encoder, of its texts, and of its architecture."""
+"""The table of a model's options: of its encoder, its texts, and its architecture."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -54,7 +54,7 @@ class EncoderOptions(Options, title="Encoder (polyagents)"):
 
 @dataclass(frozen=True)
 class TextOptions(Options, title="Text (polyagents)"):
-    """How texts are read, and their maximal lengths (v1 5.1) in tokens, special tokens counted; -1 is no limit."""
+    """How texts are read, and their maximal lengths (v1 5.1) in tokens, special tokens counted; -1 means no limit."""
 
     text_truncate: int = option(360, "context length in tokens; its end is kept", token_limit)
     label_truncate: int = option(72, "candidate length in tokens; its beginning is kept", token_limit)

@@ -36,7 +36,7 @@ class Tokens:
         return bool(self.mask.all())
 
     def to(self: AnyTokens, device: torch.device, rows: Tensor | None = None) -> AnyTokens:
-        """Copy texts to another device: all, or those of `rows`, whose padding is cut to the longest of them."""
+        """Copy texts to another device: all, or `rows` of them, with padding cut to the longest of these."""
         tensors: list[Tensor] = [getattr(self, field.name) for field in dataclasses.fields(self)]
         if rows is not None:
             longest = max(int(self.mask[rows].sum(1).max()), 1)
@@ -135,7 +135,7 @@ class TextsApart(NamedTuple):
     """The distinct texts of rows.
 
     Attributes:
-        contexts: their token ids; those of `candidates` follow them.
+        contexts: their token ids; in a row, `candidates` follow.
         places: [R, T], where a token of the rows is among those of all texts, one after the other; 0 for padding.
     """
 

@@ -166,7 +166,7 @@ class BaseAgent(OptimisingAgent):
 
 
 def is_training_command(partial_opt: Opt | None) -> bool:
-    """Return whether the flags of train_model (or a sibling) are being read, not those of an evaluation or a chat."""
+    """Return whether the flags of train_model (or a sibling) are being read, not an evaluation's or a chat's."""
     return partial_opt is not None and "validation_every_n_epochs" in partial_opt
 
 

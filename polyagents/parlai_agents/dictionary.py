@@ -30,7 +30,7 @@ class TextDictionary(DictionaryAgent):
     """A `RankingTokenizer` as ParlAI's dictionary.
 
     It comes from `--dict-file` if that exists (a trained model's `M.dict`), else from `--backbone`; for a `scratch:`
-    backbone it is that of `--vocabulary`, or learnt from the task by ParlAI's own dictionary building.
+    backbone it is `--vocabulary`'s, or learnt from the task by ParlAI's own dictionary building.
 
     Attributes:
         tokenizer: None until it has been learnt.

@@ -47,7 +47,7 @@ class MetricOptions(Options, title="Metrics (polyagents)"):
 
 @dataclass(frozen=True)
 class TargetOptions(Options, title="Targets (polyagents)"):
-    """The targets of a training."""
+    """The targets of a training run."""
 
     every_utterance: bool = option(
         False,

@@ -101,7 +101,7 @@ class ModelAgent(BaseAgent):
         if backend != AUTO or not (is_training_run(self.opt) or self.use_cuda):  # ParlAI moves the model afterwards
             use_backend(self.ranking, path, backend)
         file = self.opt.get("model_file")
-        if path in (file, f"{file}{CHECKPOINT}"):  # not those of another run's model
+        if path in (file, f"{file}{CHECKPOINT}"):  # another run's model decides none
             self.resumed = states.get("draws")
         return states
 

@@ -100,7 +100,7 @@ class OptimisingAgent(TorchAgent):
     def build_lr_scheduler(self, states: dict[str, Any] | None = None, hard_reset: bool = False) -> None:
         """Make the scheduler like TorchAgent, without two errors in resuming.
 
-        Building a LambdaLR steps once, so the first update has the rate of the second, or that of the very start. And
+        Building a LambdaLR steps once, so the first update has the rate of the second, or of the very start. And
         if there is no scheduler the count of updates begins anew.
         """
         if states and "optimizer" not in states:  # M itself, not its checkpoint: the training starts from the beginning

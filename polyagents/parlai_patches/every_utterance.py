@@ -7,7 +7,7 @@
         -> i bake bread .                   another one
     hi , how are you today ?
     a bit tired .
-        -> so early ? what do you do ?      an added target: the persona is that of the other speaker
+        -> so early ? what do you do ?      an added target, with the other speaker's persona
 
 It is a mutator of ParlAI's, which is given to teachers of training sets only.
 """

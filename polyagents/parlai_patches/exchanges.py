@@ -51,7 +51,7 @@ class ReaderDraws:
 class WorldInOrder(BatchWorld):
     """Batches of consecutive examples, each dialogue after the one before it.
 
-    Metrics do not depend on the batch size unless candidates are those of the batch. Each of several processes reads
+    Metrics do not depend on the batch size unless the batch gives the candidates. Each of several processes reads
     the whole task, and evaluates its share of the dialogues.
 
     Attributes:
@@ -188,7 +188,7 @@ def world_in_order(opt: Opt, agent: Any, limit: float = math.inf) -> World:
 
 
 def in_order(load_eval_worlds: Any) -> Any:
-    """Wrap ParlAI's creation of worlds for validation and test: those of our rankers are in order."""
+    """Wrap ParlAI's creation of worlds for validation and test: our rankers get theirs in order."""
 
     @functools.wraps(load_eval_worlds)
     def patched(agent: Any, opt: Opt, datatype: str) -> Any:

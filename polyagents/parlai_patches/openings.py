@@ -44,7 +44,7 @@ def read_openings(opt: Opt, count: int, seed: int) -> list[Opening]:
 def all_openings(opt: Opt, seed: int | None, dialogues: int | None = None) -> list[Opening]:
     """Read the beginnings of the first dialogues of a task, or all (None), in an order that the seed draws.
 
-    If a task has only the persona of the one who answers, the one who opens gets that of another dialogue, as in
+    If a task has only the persona of the one who answers, the one who opens gets one of another dialogue, as in
     ParlAI.
 
     Raises:

@@ -1,6 +1,6 @@
 """What ParlAI's loop does with a ranker if no flag says it: batch, length, learning rate and validations.
 
-The decisions are those of training_loop/budget.py, once the number of examples is known.
+training_loop/budget.py decides, once the number of examples is known.
 """
 
 import math
@@ -165,7 +165,7 @@ def first_batch(loop: TrainLoop) -> tuple[float, float]:
 
 
 def with_grace(validate: Any) -> Any:
-    """Wrap ParlAI's `validate`: ties and patience are those of training_loop/trainer.py.
+    """Wrap ParlAI's `validate`, with the ties and the patience of training_loop/trainer.py.
 
     While the rate falls to zero, a later model is kept if it is about as good (`least_kept`). Patience counts no
     validation of the warm-up or of the first pass over the examples.

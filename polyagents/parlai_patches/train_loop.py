@@ -77,7 +77,7 @@ def patch() -> None:
 def patch_for_all_agents() -> None:
     """Patch ParlAI's train_model for all agents (idempotent).
 
-    A training whose task has no test set then ends well, and a dictionary is also built with `--num-workers`.
+    A run whose task has no test set then ends well, and a dictionary is also built with `--num-workers`.
     """
     train_model.load_eval_worlds = without_missing_test_sets(in_order(train_model.load_eval_worlds))
     TrainLoop._run_eval = over_first_examples(over_test_worlds(TrainLoop._run_eval))

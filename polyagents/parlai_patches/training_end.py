@@ -39,7 +39,7 @@ def with_summary(train: Any) -> Any:
 
 
 def curves_of(loop: TrainLoop, final: Mapping[str, Any]) -> tuple[list[Point], list[Point]]:
-    """Return loss and R@1 of a training, the runs that it resumed and the validation at its end included."""
+    """Return loss and R@1 of a run, the runs that it resumed and the validation at its end included."""
     training = points_of(loop.train_reports, "mean_loss", "train_accuracy")
     validation = points_of(loop.valid_reports, "loss", "hits@1")
     if not validation:

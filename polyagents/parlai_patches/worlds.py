@@ -48,7 +48,7 @@ class TaskSelfChatWorld(SelfChatWorld):
         self.openings = shared["openings"] if shared else all_openings(self.opt, self.opt.get("seed"), DIALOGUES)
 
     def init_openers(self) -> None:
-        """SelfChatWorld: read only the openers of a file, as those of the task are known."""
+        """SelfChatWorld: read only the openers of a file, since the task's are known."""
         if self.opt.get("seed_messages_from_file"):
             super().init_openers()
 

@@ -22,7 +22,7 @@ class OptionTexts:
 
     Attributes:
         names: O options.
-        texts: T texts, those of the first option first.
+        texts: T texts, the first option's first.
         owners: T indices of `names`.
     """
 
@@ -51,7 +51,7 @@ class OptionTexts:
         return cls(names, texts, owners)
 
     def scores(self, of_texts: Tensor, logit_scale: float) -> Tensor:
-        """Return the scores of the options [B, O] from those of their texts [B, T].
+        """Return the scores of the options [B, O] from the scores of their texts [B, T].
 
         Args:
             logit_scale: the model's factor between scores and logits.

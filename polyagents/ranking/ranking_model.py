@@ -45,7 +45,7 @@ class Settings:
     Attributes:
         architecture: the name of its class, such as "PolyEncoder".
         ranking: the architecture's own options.
-        text_truncate: the maximal tokens of a context, with [S]; None is no limit.
+        text_truncate: the maximal tokens of a context, with [S]; None means no limit.
         label_truncate: the same of a candidate.
         plain_texts: whether texts are read as Hugging Face's libraries do.
         saved: all options: an agent's flags, or the content of the options file of a trained model, such as its task,

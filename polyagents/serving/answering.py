@@ -102,7 +102,7 @@ class Answering:
         begin = time.perf_counter()
         candidates = None if request.candidates is None else tuple(request.candidates)
         if candidates is not None and request.filter:
-            raise Unanswerable("filter is for the server's own candidates; those of a request have no fields.")
+            raise Unanswerable("filter is for the server's own candidates; a request's candidates have no fields.")
         context, served = one_text(request.context), http.state.served
         where = served.candidates.filter(request.filter)
         job = RankingJob(context, candidates, served.rerank_top if served.second else request.top_k, where)

@@ -54,7 +54,7 @@ class RankingResult:
     """The model's result for one job, and how many jobs it ranked at once.
 
     Attributes:
-        shortlist: what a first model found, if the matches are those of a second one; otherwise None.
+        shortlist: what a first model found, if a second one scored the matches; otherwise None.
     """
 
     matches: list[Match]
@@ -113,7 +113,7 @@ class Ticket:
         kind: equal for jobs that are done together.
         ahead: how many jobs come before it if no more are asked for.
         stage: the part of its request that the job is, for figures: search, rerank or encode.
-        seconds: what the computation took, that of other clients in between not counted; it may be shared by others.
+        seconds: what the computation took, without other clients' in between; it may be shared by others.
         started: how many jobs are done together with it, itself included; it is set once the model has begun.
         result: the job's result, or the model's error.
     """
@@ -243,12 +243,12 @@ class Batcher:
                 raise
 
     def take(self) -> Group | None:
-        """Return the group of the next turn: that of the client who has waited longest, resumed if begun.
+        """Return the group of the next turn: of the client who has waited longest, resumed if begun.
 
         Otherwise that is its oldest job, with those, of whoever, that one call of the model can do together; of these
         each client's oldest come first. None if nothing waits.
         """
-        # The dictionary's order is that of turns: who was served last goes to its end, behind whoever has come since.
+        # The dictionary keeps the order of turns: who was served last goes to its end, behind whoever has come since.
         for client in self.served:
             self.turns[client] = self.turns.pop(client, deque())
         for client, queue in list(self.turns.items()):

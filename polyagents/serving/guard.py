@@ -140,7 +140,7 @@ class Guard:
 
 
 def credentials(scope: Scope) -> tuple[list[bytes], list[bytes]]:
-    """Return the cookie of a request and those of the tokens that it sends: in headers, and in its address."""
+    """Return the cookie of a request, and the tokens that it sends: in headers, and in its address."""
     headers = Headers(scope=scope)
     cookie = cookie_parser(headers.get("cookie", "")).get(COOKIE, "")
     given, links = [cookie.encode("latin-1", "replace")], []

@@ -26,7 +26,7 @@ class EmbeddingsRequest(Request):
     input_type: Annotated[
         Literal["document", "query"],
         Field(
-            description='"document" for vectors of candidates, or "query" for those of contexts, which only a '
+            description='"document" for vectors of candidates, or "query" for vectors of contexts, which only a '
             "bi-encoder has (with OpenAI's client a key of its argument extra_body)"
         ),
     ]

@@ -35,7 +35,7 @@ class PatientProtocol(H11Protocol):
     is closed at once, so a client that opens thousands of them closes its own, and everybody else is served.
 
     One request is answered at a time: the next is looked at once the answer to the last has been read, so the memory
-    that a connection takes is that of one answer. After PIPELINED that came too early in a row, the connection is
+    that a connection takes is one answer's. After PIPELINED that came too early in a row, the connection is
     closed: no usual client sends even one, and as many more would keep the server busy.
 
     Attributes:

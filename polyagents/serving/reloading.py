@@ -106,7 +106,7 @@ class Reloader:
     """Loads another generation beside the one that is served, and puts it in its place, or else refuses it.
 
     Attributes:
-        generations: those of the server that runs.
+        generations: of the server that runs.
         is_loading: whether one is being loaded.
         results: how many were served, and how many were refused.
         refused: the stamps of the files that were refused last; None if these are no longer there.
@@ -233,7 +233,7 @@ def add_reload(app: FastAPI, reloader: Reloader) -> None:
 def freeze() -> None:
     """Exempt all objects that there are from garbage collection, for the rest of the process.
 
-    A reload makes many objects, which starts a collection of all generations; that of PyTorch's own objects stopped
+    A reload makes many objects, which starts a collection of all generations; collecting PyTorch's own objects stopped
     every request for half a second (benchmarks/reloading.py). A generation that is released needs no collector.
     """
     gc.collect()

@@ -115,7 +115,7 @@ class Served:
     def score_map(self) -> tuple[ScoreMap, bool]:
         """The map from scores to probabilities, and whether it is a calibration of this model.
 
-        Otherwise it is the softmax of the training loss, whose numbers are no probabilities.
+        Otherwise it is the softmax of the training loss, whose numbers are not probabilities.
         """
         ranker = self.ranker
         known = ranker.calibration
@@ -150,7 +150,7 @@ class Served:
         return datetime.date.fromtimestamp(changed).isoformat()
 
     def option_scores(self, options: OptionTexts, scores: Mapping[str, float]) -> np.ndarray:
-        """Return the scores [O] of options from those of all texts."""
+        """Return the scores [O] of options from the scores of all texts."""
         of_texts = torch.tensor([[scores[text] for text in options.texts]], dtype=torch.float64)
         return options.scores(of_texts, self.ranker.model.module.logit_scale)[0].numpy()
 

@@ -106,7 +106,7 @@ class Score(Request):
         return {str(level): text_of(given) for level, given in enumerate(self.criteria)}
 
     def answer(self, probabilities: Mapping[str, float], none: float) -> dict[str, Any]:
-        """Return the expected level; the probabilities are those of a text that has one."""
+        """Return the expected level, given the probabilities of a text that has one."""
         total = max(sum(probabilities.values()), 1e-300)
         levels = {level: probability / total for level, probability in probabilities.items()}
         return {
@@ -166,7 +166,7 @@ class SystemOneResponse(BaseModel):
         Field(
             description="an object for each question. choice: choice, confidence, probabilities; noul: noul, the "
             "probability of yes; score: the expected score, confidence, legend, probabilities. Each has type, and "
-            "calibrated: false if the model has no calibration, so that its numbers are no probabilities"
+            "calibrated: false if the model has no calibration, so that its numbers are not probabilities"
         ),
     ]
     usage: Annotated[Usage, Field(description="how many tokens the model has read: input_tokens")]

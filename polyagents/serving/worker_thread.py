@@ -29,8 +29,8 @@ class WorkerThread:
 def contained(call: Callable[Arguments, Result], *args: Arguments.args, **kwargs: Arguments.kwargs) -> Result:
     """Call something, and turn every other exception into an ordinary error.
 
-    asyncio never delivers a StopIteration of a thread, takes its CancelledError for that of whoever waits, and ends the
-    event loop at SystemExit and KeyboardInterrupt; a panic in Rust passes `except Exception`.
+    asyncio never delivers a StopIteration of a thread, takes its CancelledError as meant for whoever waits, and ends
+    the event loop at SystemExit and KeyboardInterrupt; a panic in Rust passes `except Exception`.
     """
     try:
         return call(*args, **kwargs)

@@ -25,7 +25,7 @@ def weight_groups(
     """Group the weights that learn for an optimiser: decay for matrices only (as for BERT), a rate for the codes.
 
     Codes start untrained, while the encoder starts trained, and an Adam changes each number by the rate in an update at
-    most. Without a rate of their own (None) they have that of the others.
+    most. Without a rate of their own (None) they have the others'.
     """
     rate, decay = codes_learningrate or learningrate, weight_decay or 0.0
     named = [(name, p) for name, p in module.named_parameters() if p.requires_grad]

@@ -17,7 +17,7 @@ FEWEST_HELD_OUT = 32  # fewer validation examples choose a model by chance
 
 @dataclass(frozen=True)
 class Budget:
-    """The end of a run: whichever of these is reached first; None is no limit."""
+    """The end of a run: whichever of these is reached first; None means no limit."""
 
     steps: int | None = None
     epochs: float | None = None

@@ -56,7 +56,7 @@ def train(
     check_together(options)
     callbacks = items_of(callbacks, "callbacks", "a list of Callback objects")
     if wrong := [one for one in callbacks if not isinstance(one, Callback)]:
-        raise InputError(f"{wrong[0]!r:.60} is no callback; give objects of a class that extends Callback.")
+        raise InputError(f"{wrong[0]!r:.60} is not a callback; give objects of a class that extends Callback.")
     held_out = validation_of(read_valid(valid, options.validation_max_exs), data, eval_candidates)
     held_out = replace(held_out, is_shown=progress)
     listeners = [*callbacks, *([ProgressBar()] if progress else [])]
@@ -80,7 +80,7 @@ def train(
 
 
 def conclude(trainer: Trainer, progress: bool) -> None:
-    """Draw the curves of a training that has ended, tidy up, and print its summary if `progress`."""
+    """Draw the curves of a run that has ended, tidy up, and print its summary if `progress`."""
     done, file = trainer.progress, trainer.files.file
     points = [[Point(*one) for one in given] for given in (done.reports, done.evaluations)]
     plot = draw_beside(file, *points) if file is not None else None

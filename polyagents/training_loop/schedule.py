@@ -67,7 +67,7 @@ class Schedule:
         """Set the rate of the next update: within the warm-up, or by a formula; a plateau's does not change here.
 
         Args:
-            progress: of the run, 0 to 1; None for that of the updates.
+            progress: of the run, 0 to 1; None to count updates.
         """
         if progress is None:
             progress = min(updates / self.last_update, 1.0) if self.last_update else 0.0

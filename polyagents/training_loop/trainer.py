@@ -35,7 +35,7 @@ NAMES = {"mean_loss": "loss", "train_accuracy": "hits@1"}  # ParlAI's reports ->
 
 @dataclass
 class TrainingProgress:
-    """The progress of a training, stored in its checkpoint.
+    """The progress of a run, stored in its checkpoint.
 
     Attributes:
         epoch: completed passes over the examples.
@@ -99,7 +99,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         distillation: Distillation | None = None,
     ):
-        """Prepare a training; without validation examples nothing is evaluated.
+        """Prepare a run; without validation examples nothing is evaluated.
 
         Raises:
             InputError: options contradict each other.

@@ -43,7 +43,7 @@ def drawn(what: str, path: str, draw: Callable[[str], None]) -> str | None:
 
 def draw_curves(path: str, training: Sequence[Point], validation: Sequence[Point]) -> None:
     """Draw loss and R@1 over updates into a PNG; training and validation have the same colours in both."""
-    from matplotlib.figure import Figure  # takes a second, and is no dependency of the core
+    from matplotlib.figure import Figure  # takes a second, and is not a dependency of the core
 
     figure = Figure(figsize=(9, 3.6), layout="constrained")
     left, right = figure.subplots(1, 2, sharex=True)

@@ -39,7 +39,7 @@ def after_the_end(file: str, keep_checkpoint: bool) -> int:
 
 
 class TrainingFiles:
-    """The files of a training; without a model file (None) the best weights are kept in memory.
+    """The files of a run; without a model file (None) the best weights are kept in memory.
 
     Attributes:
         resumed: the checkpoint of an earlier run; None if there is none.
@@ -111,7 +111,7 @@ class TrainingFiles:
 
 
 def drawing_state(candidates: TrainingCandidates) -> dict[str, Any]:
-    """Return the state of all that a run draws from; of several processes, that of the first."""
+    """Return the state of all that a run draws from; of several processes, the first one's."""
     version, numbers, gauss = candidates.random.getstate()
     state: dict[str, Any] = {"torch": torch.get_rng_state(), "python": [version, list(numbers), gauss]}
     if torch.cuda.is_initialized():

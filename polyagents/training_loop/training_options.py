@@ -32,7 +32,7 @@ SOURCES = ("batch", "inline", "batch+inline", "batch-all-cands")
 
 @dataclass(frozen=True)
 class MemoryOptions(Options, title="Training (polyagents)"):
-    """Options of memory, on the disk too, and arithmetic in a training."""
+    """Options of memory, on the disk too, and arithmetic in training."""
 
     chunk_tokens: int | None = option(
         None,
@@ -226,12 +226,12 @@ def defaults_of(kind: type[Architecture]) -> dict[str, Any]:
 
 
 def papers_warm_up(kind: type[Architecture]) -> int:
-    """Return the updates of a warm-up that is no share of the run (paper 5.1)."""
+    """Return the updates of a warm-up that is not a share of the run (paper 5.1)."""
     return 1000 if reads_together(kind) else 100
 
 
 def training_groups(kind: type[Architecture]) -> list[type[Options]]:
-    """Return the groups of options that training an architecture has besides those of the loop."""
+    """Return the groups of options that training an architecture has besides the loop's."""
     groups: list[type[Options]] = [MemoryOptions, DistillationOptions]
     groups += [NegativesOptions] if reads_together(kind) else []
     return groups + ([CodesOptions] if hasattr(kind.options_type, "codes_init") else [])

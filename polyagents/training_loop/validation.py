@@ -128,7 +128,7 @@ def validate(model: RankingModel, valid: Validation, batchsize: int) -> dict[str
 
 
 def least_kept(best: float, start: float | None, examples: float) -> float:
-    """Return the value with which the model of a later validation replaces that of the best; larger is better.
+    """Return the value with which the model of a later validation replaces the best; larger is better.
 
     It may be one standard error below the best, since few examples choose among states by chance (Breiman et al. 1984,
     3.4.3), but not below the start. Values that are not a mean of values from 0 to 1 have no such error.
@@ -143,7 +143,7 @@ def least_kept(best: float, start: float | None, examples: float) -> float:
 def ranked_with(batch: EncodedExamples, answers: list[Candidate] | None) -> CandidateSet:
     """Return what a batch ranks: its own candidates, or else the answers, or else its labels (None).
 
-    The label of one example is no candidate of another among answers: a batch would decide what is ranked.
+    The label of one example is not a candidate of another among answers: a batch would decide what is ranked.
     """
     if answers is None:
         return evaluation_candidates("inline", batch, "valid", "the list of examples")

@@ -29,7 +29,7 @@ NAMES = {"train": "train", "valid": "dev", "test": "test"}  # of the splits in t
 class DefaultTeacher(OneMessageTeacher):
     """Every message of a training dialogue is a target; there are 100 candidates in valid and test.
 
-    In training there are none: the agents use those of the batch, or random labels (paper 5.1).
+    In training there are none: the agents use the batch's labels, or random ones (paper 5.1).
     """
 
     sample: str | None = None  # a folder of made-up files, without a download
@@ -70,7 +70,7 @@ class Targets:
     """Every message of each dialogue except the first, with the messages before it as context.
 
     Contexts are composed when they are requested: all of them would take many times the dialogues' memory. An empty
-    message is no target; ParlAI's pull request 1850 counted thousands among the official candidates.
+    message is not a target; ParlAI's pull request 1850 counted thousands among the official candidates.
     """
 
     def __init__(self, dialogues: Iterable[tuple[DialogueMessage, ...]]):

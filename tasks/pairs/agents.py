@@ -21,7 +21,7 @@ SAMPLE = os.path.join(os.path.dirname(__file__), "sample")
 
 
 class DefaultTeacher(StreamTeacher):
-    """What was said, and what came next; candidates are those of the batch."""
+    """What was said, and what came next; the batch gives the candidates."""
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:

@@ -30,7 +30,7 @@ REMOVED = (
 URL = re.compile(r"https?://|www\.", re.IGNORECASE)
 # Chosen here: Reddit's own bot, and names that say so (RemindMeBot, haiku_bot). `talbot` and `abbot` are people.
 BOT = re.compile(r"AutoModerator|.*(Bot|BOT|[-_]bot)")
-SUBMISSION = "t3_"  # what is answered is the post itself, which is no comment
+SUBMISSION = "t3_"  # what is answered is the post itself, which is not a comment
 
 
 class Comment(NamedTuple):

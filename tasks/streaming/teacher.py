@@ -112,7 +112,7 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
         return fields | {"label_candidates": [example["label"], *others]} if others else fields
 
     def others(self, spot: Spot, place: int) -> Sequence[str]:
-        """Return candidates beside the label; none if those of the batch are used."""
+        """Return candidates beside the label; none if the batch gives them."""
         return ()
 
 

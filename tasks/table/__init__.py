@@ -9,7 +9,7 @@ a block at a time, so that their size does not matter. An example, as a CSV file
     {"context": ["hi", "hello , how can i help ?", "where is my parcel ?"], "label": "it left our house on monday ."}
 
 In valid and test, an example without candidates ranks all labels of train and valid if these are at most 1,000; else
-its own and those of 19 other examples.
+its own and the labels of 19 other examples.
 """
 
 from polyagents.tasks import teachers_of

@@ -102,7 +102,7 @@ class Data(Stream):
         if self.answers is None:
             return self.drawn_candidates(example)
         labels = {normalized(label): label for label in example["labels"]}
-        known = {*labels, *self.right.get(example["context"], ())}  # another right answer to it is no wrong one
+        known = {*labels, *self.right.get(example["context"], ())}  # another right answer to it is not wrong
         return [*labels.values(), *(text for reading, text in self.answers.items() if reading not in known)]
 
     def drawn_candidates(self, example: Mapping[str, Any]) -> list[str]:
@@ -117,6 +117,6 @@ class Data(Stream):
             if len(found) >= CANDIDATES:
                 break
             context, label = self.pool[int(draw.random() * len(self.pool))]
-            if context != example["context"]:  # another right answer to it is no wrong one
+            if context != example["context"]:  # another right answer to it is not wrong
                 found.setdefault(normalized(label), label)
         return list(found.values())

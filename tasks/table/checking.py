@@ -1,4 +1,4 @@
-"""What a table holds, before anybody trains on it: counts, lengths, repetitions, and what would spoil a training."""
+"""What a table holds, before anybody trains on it: counts, lengths, repetitions, and what would spoil the model."""
 
 import itertools
 from collections import Counter
@@ -118,7 +118,7 @@ def spread(counts: Sequence[int]) -> str:
 
 
 def warnings_of(splits: Mapping[str, Split], limits: tuple[int, int], unit: str) -> Iterator[str]:
-    """Yield a sentence for everything that may spoil a training or an evaluation, with what to do.
+    """Yield a sentence for everything that may spoil training or evaluation, with what to do.
 
     Args:
         limits: how much of a context and of a label a model reads, in the unit of the lengths; 0 or below: all.

@@ -65,7 +65,7 @@ def listed(cell: str, where: str) -> list[Any] | None:
     """Read a list that was written into a text, as CSV needs it; None for an empty cell.
 
     Raises:
-        InputError: it is no JSON list.
+        InputError: it is not a JSON list.
     """
     if not cell.strip():
         return None
@@ -127,7 +127,7 @@ def splits_of(path: str) -> list[str]:
 
 
 def parts_of(blocks: list[Block], split: str) -> Iterator[Block]:
-    """Choose the rows of a split from those of a file; a block without any is left out."""
+    """Choose a split's rows of a file; a block without any is left out."""
     for block in blocks:
         contexts = (row.get("context") for row in block.rows(["context"]))
         chosen = [place for place, context in enumerate(contexts) if part_of(context) == split]

@@ -54,7 +54,7 @@ class WikiSearchTeacher(StreamTeacher):
 
 
 class DefaultTeacher(WikiSearchTeacher):
-    """The teacher that `-t polyagents.tasks.wiki_search` finds: text and label; candidates are those of the batch."""
+    """The teacher that `-t polyagents.tasks.wiki_search` finds: text and label; the batch gives the candidates."""
 
 
 class CrossTeacher(WikiSearchTeacher):

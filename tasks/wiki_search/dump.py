@@ -19,10 +19,10 @@ ALSO_HIDDEN = ("media", "file", "image", "category")
 
 
 def pages(source: Source, start: Place) -> Iterator[tuple[Page, Place]]:
-    """Yield every page from a position on, and the position after it; pages that are no articles have an empty text.
+    """Yield every page from a position on, and the position after it; pages that are not articles have an empty text.
 
     Raises:
-        Damaged: the dump is no whole XML.
+        Damaged: the dump is not whole XML.
     """
     parser = PageParser(site_of(source))
     if start != Place():

@@ -8,7 +8,7 @@ from typing import Any, NoReturn
 
 # Of the processor. Ordinary markup takes a second a megabyte (AMD EPYC), and MediaWiki stores no page over two.
 SECONDS = 10.0
-AGAIN = 0.1  # seconds to the next try: Python drops exceptions in finalisers, such as those of the parser's nodes
+AGAIN = 0.1  # seconds to the next try: Python drops exceptions in finalisers, such as the parser's nodes have
 
 
 class TooSlow(Exception):

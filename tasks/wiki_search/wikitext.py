@@ -10,7 +10,7 @@ import mwparserfromhell
 from mwparserfromhell.nodes import ExternalLink, HTMLEntity, Node, Tag, Template, Text, Wikilink
 from mwparserfromhell.wikicode import Wikicode
 
-# Elements whose content is no running text. Those of extensions, such as math, are what the library calls invisible.
+# Elements whose content is not running text. Extensions' elements, such as math, are what the library calls invisible.
 # fmt: off
 LEFT_OUT = frozenset((
     "ref", "references", "table", "gallery", "math", "chem", "ce", "score", "timeline", "source", "syntaxhighlight",

@@ -105,7 +105,7 @@ def test_an_encoder_of_the_hub_ranks_as_it_is(hub, tmp_path):
     assert ranker.model.settings.saved["backbone"] == NAME and not any("evil" in asked for asked in hub.asked)
     assert ranker.score("hi", ["hello"]) == Ranker.from_encoder(folder, no_cuda=True).score("hi", ["hello"])
     with pytest.raises(
-        InputError, match="somebody/else is no folder, and could not be had from the model hub: there is"
+        InputError, match="somebody/else is not a folder, and could not be had from the model hub: there is"
     ):
         Ranker.from_encoder("somebody/else")
 

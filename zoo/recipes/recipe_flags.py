@@ -102,9 +102,9 @@ PAPERS_SCHEDULE: Flags = {  # of every architecture; ParlAI's commands
     "validation_every_n_epochs": 0.5,
     "validation_patience": 10,
 }
-PAPER = "paper"  # the preset of a model of one's own; its warm-up is that of the architecture
+PAPER = "paper"  # the preset of a model of one's own; the architecture decides its warm-up
 PAPERS: Flags = PAPERS_SCHEDULE | {"optimizer": "adamw", "weight_decay": 0.01}
-# Every value that decides a training is here, so that no default of train_model changes a recipe.
+# Every value that decides a run is here, so that no default of train_model changes a recipe.
 COMMON: Flags = PAPERS_SCHEDULE | {
     "history_size": 20,
     "label_truncate": 72,

@@ -53,7 +53,7 @@ class MechanicalTurk:
             found: Mapping[str, Any] = getattr(self.client, operation)(**parameters)
         except (NoCredentialsError, PartialCredentialsError) as error:
             raise InputError(
-                "MTurk asks for credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to those of your account."
+                "MTurk asks for credentials; set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY to your account's."
             ) from error
         except ClientError as error:
             status = error.response.get("ResponseMetadata", {}).get("HTTPStatusCode", 0)

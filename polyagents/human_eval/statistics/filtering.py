@@ -26,7 +26,7 @@ def filter_judgements(judgements: Sequence[Judgement]) -> list[FilteredJudgement
 
     Whoever failed the checks may have clicked at random. A pair of a model with itself has no winner that could be
     told from its loser. Of the judgements of one pair by one annotator on one question, the first counts: the others
-    are no new opinion.
+    are not a new opinion.
 
     Raises:
         InputError: a winner is not one of the two models.

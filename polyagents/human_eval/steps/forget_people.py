@@ -14,7 +14,7 @@ def parser() -> argparse.ArgumentParser:
     """Declare the flags."""
     parser = CommandParser(
         "polyagents human_eval forget",
-        "Remove a person's identifiers, or those of everybody whose part in a study is long over. The answers stay, "
+        "Remove the identifiers of a person, or of everybody whose part in a study is long over. The answers stay, "
         "under a pseudonym, unless --answers is given.",
     )
     parser.add_argument("person", nargs="?", help="the name that the platform, or you, gave; or the pseudonym")

@@ -30,7 +30,7 @@ from polyagents.human_eval.web.texts import Texts, read_texts
 from polyagents.serving import guard
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, Rate
 
-HERE, SHARED = Path(__file__).parent, Path(guard.__file__).parent  # the look is that of `polyagents serve`
+HERE, SHARED = Path(__file__).parent, Path(guard.__file__).parent  # it looks as `polyagents serve` does
 PAGES = Environment(
     loader=FileSystemLoader([HERE / "templates", SHARED / "templates"]),
     autoescape=select_autoescape(),

@@ -69,7 +69,7 @@ class StudyPages:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The headers of all pages; those of MTurk's people may be shown in its frame, and send the last form to it."""
+        """The headers of all pages. MTurk may show its people's pages in its frame, and gets their last form."""
         if self.study is None or self.study.platform != "mturk":
             return HEADERS
         framed = HEADERS[POLICY].replace("frame-ancestors 'none'", f"frame-ancestors {' '.join(FRAMES)}")

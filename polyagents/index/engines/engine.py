@@ -53,7 +53,7 @@ class Found(NamedTuple):
         products: [q, n] dot products, as the engine computes them, descending.
         lists: [q, n] ids; -1 where a list is shorter.
         members: [r] ids, ascending: all that are in the lists, each once, as far as they still exist.
-        vectors: [r, D] fp32, those of the members.
+        vectors: [r, D] fp32, the members'.
         texts: of the members, by id, if the engine sent them; otherwise `Collection.texts` is asked for a few of them.
     """
 
@@ -100,7 +100,7 @@ class Collection(ABC):
     def upsert(
         self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor, records: Sequence[Record] | None = None
     ) -> None:
-        """Add C candidates with ids [C] and vectors [C, D], or replace those of the same id, for the next search.
+        """Add C candidates with ids [C] and vectors [C, D], or replace candidates of the same ids, for the next search.
 
         Args:
             records: the same candidates with their own ids and fields, if the collection has `fields`.

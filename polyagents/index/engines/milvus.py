@@ -286,7 +286,7 @@ class MilvusCollection(Collection):
         for row, answer in enumerate(answers):
             lists[row, : len(answer)] = [one["id"] for one in answer]
             products[row, : len(answer)] = [one["distance"] for one in answer]
-        # The list of one vector has each candidate once; those of several share many, so each is asked for once.
+        # The list of one vector has each candidate once; the lists of several share many, so each is asked for once.
         # Not every index returns vector and text.
         if alone and all({"vector", "text"} <= one["entity"].keys() for one in answers[0]):
             rows = [{"id": one["id"], "vector": one["entity"]["vector"]} for one in answers[0]]
