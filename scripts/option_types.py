@@ -25,7 +25,7 @@ from typing import Literal, TypedDict
 
 
 class TrainOptions(TypedDict, total=False):
-    """Options by name; those of another package's architecture are given as **options of the type dict[str, Any]."""
+    """Options by name; another package's architecture gets its own as **options of the type dict[str, Any]."""
 
     init_model: str | os.PathLike[str] | None
 '''
