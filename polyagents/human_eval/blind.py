@@ -14,11 +14,7 @@ PERSONA = "your persona: "  # ParlAI's prefix of a persona line
 
 @dataclass(frozen=True)
 class ShownMessage:
-    """One message as it is shown.
-
-    Attributes:
-        judged: whether this is the speaker that is asked about.
-    """
+    """One message as it is shown; whether it is of the speaker that is asked about."""
 
     name: str
     judged: bool
@@ -27,31 +23,20 @@ class ShownMessage:
 
 @dataclass(frozen=True)
 class SpeakerContext:
-    """The lines that one speaker was given before the conversation.
+    """The lines, such as a persona, that one speaker was given before the conversation."""
 
-    Attributes:
-        name: the neutral name of that speaker; "" if it is unknown.
-        lines: such as a persona.
-    """
-
-    name: str
+    name: str  # the neutral name of that speaker; "" if it is unknown
     lines: Sequence[str]
 
 
 @dataclass(frozen=True)
 class Half:
-    """One side of the page.
-
-    Attributes:
-        name: the name of the judged speaker.
-        choice: the text of the button that prefers it.
-        contexts: the lines above the conversation.
-    """
+    """One side of the page."""
 
     side: str
-    name: str
-    choice: str
-    contexts: Sequence[SpeakerContext]
+    name: str  # of the judged speaker
+    choice: str  # the text of the button that prefers it
+    contexts: Sequence[SpeakerContext]  # the lines above the conversation
     lines: Sequence[ShownMessage]
 
 
@@ -64,12 +49,10 @@ def halves(assignment: Assignment, choice: str) -> list[Half]:
 def half(side: str, shown: ShownSide, choice: str) -> Half:
     """Make one half of a page."""
     judged, names = SPEAKERS[side], neutral_names(shown, SPEAKERS[side])
-    lines = [
-        ShownMessage(names[turn.speaker], turn.speaker == shown.speaker, turn.text) for turn in shown.conversation.turns
-    ]
-    return Half(
-        side, judged, choice.replace("{}", judged), speaker_contexts(shown.conversation.context, names, judged), lines
-    )
+    said = shown.conversation.turns
+    lines = [ShownMessage(names[turn.speaker], turn.speaker == shown.speaker, turn.text) for turn in said]
+    contexts = speaker_contexts(shown.conversation.context, names, judged)
+    return Half(side, judged, choice.replace("{}", judged), contexts, lines)
 
 
 def neutral_names(shown: ShownSide, judged: str) -> dict[str, str]:

@@ -4,7 +4,7 @@ import hashlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from polyagents.human_eval.storage.chat_plan import ChatState
+from polyagents.human_eval.storage.views import ChatState
 
 if TYPE_CHECKING:  # torch is loaded with the first model, not before
     from polyagents.index.in_memory import Candidates
@@ -38,11 +38,7 @@ class ChatModels:
         self.partners, self.seed = partners, seed
 
     def reply(self, chat: ChatState) -> str:
-        """Return the next message of the chat's model.
-
-        Raises:
-            InputError: it has nothing left to say.
-        """
+        """Return the next message of the chat's model, as `ChatPartner.reply`."""
         messages = [message.text for message in chat.messages]
         place = f"{self.seed} {chat.number} {len(messages)}"  # each reply has a seed, the same again after a restart
         seed = int.from_bytes(hashlib.sha256(place.encode()).digest()[:4], "big")
@@ -57,11 +53,7 @@ class RankerPartner:
     """
 
     def __init__(self, ranker: "Ranker", candidates: "Candidates", history_size: int = -1):
-        """Talk with a model.
-
-        Args:
-            history_size: how many utterances the model reads, the last ones; -1 is all of them.
-        """
+        """Talk with a model, which reads the last `history_size` utterances; -1 is all of them."""
         self.ranker, self.candidates, self.history_size = ranker, candidates, history_size
 
     def reply(self, persona: str, messages: Sequence[str], seed: int) -> str:

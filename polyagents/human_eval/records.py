@@ -28,26 +28,18 @@ class Utterance:
 
 @dataclass(frozen=True)
 class Conversation:
-    """A whole dialogue.
-
-    Attributes:
-        name: distinguishes it from all others; the same dialogue imported twice has the same name.
-        turns: what was said, in order.
-        models: speaker -> the model that spoke, or HUMAN.
-        context: lines shown above the conversation, such as a persona.
-        source: the file it came from.
-    """
+    """A whole dialogue. The same one imported twice has the same name."""
 
     name: str
     turns: tuple[Utterance, ...]
-    models: Mapping[str, str]
-    context: tuple[str, ...] = ()
-    source: str = ""
+    models: Mapping[str, str]  # speaker -> the model that spoke, or HUMAN
+    context: tuple[str, ...] = ()  # lines shown above the conversation, such as a persona
+    source: str = ""  # the file it came from
 
 
 @dataclass(frozen=True)
 class Side:
-    """One half of a pair: a conversation, and which of its speakers is judged."""
+    """One half of a pair: a conversation, by name, and which of its speakers is judged."""
 
     conversation: str
     speaker: str
@@ -55,46 +47,28 @@ class Side:
 
 @dataclass(frozen=True)
 class ConversationPair:
-    """Two conversations that are shown side by side.
-
-    Attributes:
-        name: distinguishes it from all others.
-        sides: the two halves; which one is shown on the left is drawn for each annotator.
-        right: for an onboarding check, the side (0 or 1) that everyone should choose; None for a real pair.
-    """
+    """Two conversations that are shown side by side; which one is on the left is drawn for each annotator."""
 
     name: str
     sides: tuple[Side, Side]
-    right: int | None = None
+    right: int | None = None  # for an onboarding check, the side (0 or 1) that everyone should choose; else None
 
 
 @dataclass(frozen=True)
 class Judgement:
-    """An annotator's choice.
-
-    Attributes:
-        models: the models of the two sides.
-        winner: the model that was preferred, one of the two.
-        question: the question that was asked.
-        reason: what the annotator wrote; may be "".
-        seconds: the time from seeing the pair to the answer; None if it is not known.
-        passed: whether the annotator passed the onboarding checks.
-        started: when the pair was shown, UTC in ISO 8601; "" if it is not known.
-        ended: when the answer was stored; "" likewise.
-        words: of the two conversations together; 0 if they are not known.
-    """
+    """An annotator's choice."""
 
     annotator: str
     pair: str
-    models: tuple[str, str]
-    winner: str
+    models: tuple[str, str]  # of the two sides
+    winner: str  # the model that was preferred, one of the two
     question: str
-    reason: str = ""
-    seconds: float | None = None
-    passed: bool = True
-    started: str = ""
-    ended: str = ""
-    words: int = 0
+    reason: str = ""  # what the annotator wrote
+    seconds: float | None = None  # from seeing the pair to the answer; None if it is not known
+    passed: bool = True  # whether the annotator passed the onboarding checks
+    started: str = ""  # when the pair was shown, UTC in ISO 8601; "" if it is not known
+    ended: str = ""  # when the answer was stored; "" likewise
+    words: int = 0  # of the two conversations together; 0 if they are not known
 
     @property
     def too_fast(self) -> bool:
@@ -107,59 +81,36 @@ class Judgement:
 
 @dataclass(frozen=True)
 class ToolAnswer:
-    """An answer that another annotation tool has kept.
+    """An answer that another annotation tool has kept."""
 
-    Attributes:
-        tool: "potato" or "label_studio".
-        person: the tool's name of the annotator.
-        pair: the pair's name.
-        left: the side of it (0 or 1) that was on the left.
-        side: the side that was preferred.
-        seconds: the time that the answer took; None if it is not known.
-        ended: when it was given, ISO 8601.
-    """
-
-    tool: str
-    person: str
+    tool: str  # "potato" or "label_studio"
+    person: str  # the tool's name of the annotator
     pair: str
-    left: int
-    side: int
+    left: int  # the side of the pair (0 or 1) that was on the left
+    side: int  # the side that was preferred
     question: str
     reason: str
-    seconds: float | None
-    ended: str
+    seconds: float | None  # None if the time is not known
+    ended: str  # ISO 8601
 
 
 @dataclass(frozen=True)
 class ChatMessage:
-    """One message of a chat between a person and a model.
-
-    Attributes:
-        good: for a reply, whether the person called it good or bad; None if it was not rated.
-        problems: for a reply, what the person found wrong with it, of the labels that were offered.
-    """
+    """One message of a chat between a person and a model; only replies are rated."""
 
     text: str
-    good: bool | None = None
-    problems: tuple[str, ...] = ()
+    good: bool | None = None  # None if it was not rated
+    problems: tuple[str, ...] = ()  # what the person found wrong with it, of the labels that were offered
 
 
 @dataclass(frozen=True)
 class RatedChat:
-    """A finished chat of a person with a model, and the person's rating of it.
+    """A finished chat of a person with a model, and the person's rating of it."""
 
-    Attributes:
-        number: distinguishes it from all others.
-        messages: the first, third, ... are the person's.
-        rating: of the whole, 1 to 5; None if it was not asked for.
-        conversation: the name of the conversation that it became in the store.
-        passed: whether the person passed the onboarding checks.
-    """
-
-    number: int
+    number: int  # distinguishes it from all others
     annotator: str
     model: str
-    messages: tuple[ChatMessage, ...]
-    rating: int | None
-    conversation: str
-    passed: bool = True
+    messages: tuple[ChatMessage, ...]  # the first, third, ... are the person's
+    rating: int | None  # of the whole, 1 to 5; None if it was not asked for
+    conversation: str  # the name of the conversation that it became in the store
+    passed: bool = True  # whether the person passed the onboarding checks

@@ -19,23 +19,15 @@ LARGEST = 100_000  # bytes of a text
 
 @dataclass(frozen=True)
 class Platform:
-    """How a platform sends its people.
+    """How a platform sends its people."""
 
-    Attributes:
-        person: the parameter of the address that names the person; `study` and `session` (the submission), likewise.
-        form: what such an identifier looks like, a regular expression.
-        code: what a completion code looks like; "" if there is none.
-        back: the address that ends a submission, with {} for the code; "" if there is none.
-        renews: whether the same person may come with another submission, which nothing confirms.
-    """
-
-    person: str
+    person: str  # the parameter of the address that names the person
     study: str
-    session: str
-    form: str
-    code: str = ""
-    back: str = ""
-    renews: bool = False
+    session: str  # the submission
+    form: str  # what such an identifier looks like, a regular expression
+    code: str = ""  # what a completion code looks like; "" if there is none
+    back: str = ""  # the address that ends a submission, with {} for the code; "" if there is none
+    renews: bool = False  # whether the same person may come with another submission, which nothing confirms
 
 
 PLATFORMS = {
@@ -61,40 +53,24 @@ class Screening:
 
 @dataclass(frozen=True)
 class Study:
-    """The settings of a study.
+    """The settings of a study. Of all its texts, "" means that there is none."""
 
-    Attributes:
-        id: the platform's name of it; every arrival must carry it. "" before the platform has given it.
-        places: how many people may complete it.
-        each: judgements, or chats, of each person.
-        minutes: after which a place is offered again if its person has stored nothing.
-        code: what a person gets in the end, and `screen_out_code` who is screened out; "" if the platform has none.
-        consent: Markdown that a person must agree to; "" if nobody asks. `instructions` likewise, before the work.
-        screening: the questions before the work.
-        onboarding: how many of the checks come first, and end the study if too few are right; the other checks are
-            spread among the pairs. None: all.
-        texts: the file of the pages' texts; "" for English.
-        title: what the platform shows; also `description`.
-        reward: of each person, in cents; `duration` is what the platform is told that it takes, in minutes.
-        platform: a key of PLATFORMS.
-    """
-
-    places: int
-    each: int
-    id: str = ""
-    minutes: int = 60
-    code: str = ""
-    screen_out_code: str = ""
-    consent: str = ""
-    instructions: str = ""
+    places: int  # people who may complete it
+    each: int  # judgements, or chats, of each person
+    id: str = ""  # the platform's name of it, which every arrival must carry; "" before the platform has given it
+    minutes: int = 60  # after which a place is offered again if its person has stored nothing
+    code: str = ""  # what a person gets in the end
+    screen_out_code: str = ""  # what a person gets who is screened out
+    consent: str = ""  # Markdown that a person must agree to
+    instructions: str = ""  # Markdown before the work
     screening: list[dict[str, str | list[str]]] = dataclasses.field(default_factory=list)
-    onboarding: int | None = None
-    texts: str = ""
-    title: str = ""
+    onboarding: int | None = None  # checks that come first, and end the study if too few are right; None: all
+    texts: str = ""  # the file of the pages' texts; "" for English
+    title: str = ""  # what the platform shows; also the description
     description: str = ""
-    reward: int = 0
-    duration: int = 10
-    platform: str = "link"
+    reward: int = 0  # of each person, in cents
+    duration: int = 10  # minutes that it takes, as the platform is told
+    platform: str = "link"  # a key of PLATFORMS
 
     @property
     def questions(self) -> list[Screening]:
@@ -121,28 +97,20 @@ def read_study(path: str, platform: str, needs_id: bool = True) -> Study:
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or error
         raise InputError(f"--study {path} cannot be used ({why}); docs/running-a-study.md has an example.") from error
-    wrong = next(
-        (
-            name
-            for name, ok in {
-                "places": 1 <= study.places <= 100_000,
-                "each": 1 <= study.each <= 10_000,
-                "minutes": 1 <= study.minutes <= 100_000,
-                "onboarding": study.onboarding is None or study.onboarding >= 0,
-                "duration": 1 <= study.duration <= 10_000,
-                "reward": 0 <= study.reward <= 1_000_000,
-                "screening": all({*one.accepted} <= {*one.options} and one.accepted for one in questions),
-                "id": re.fullmatch(rules.form, study.id) or not (study.id or needs_id),
-                "code": re.fullmatch(rules.code, study.code) is not None,
-                "screen_out_code": not study.screen_out_code or re.fullmatch(rules.code, study.screen_out_code),
-            }.items()
-            if not ok
-        ),
-        None,
-    )
-    if wrong is None and study.code and study.code == study.screen_out_code:
-        wrong = "screen_out_code"  # who is screened out would be paid like the others
-    if wrong:
+    fine = {
+        "places": 1 <= study.places <= 100_000,
+        "each": 1 <= study.each <= 10_000,
+        "minutes": 1 <= study.minutes <= 100_000,
+        "onboarding": study.onboarding is None or study.onboarding >= 0,
+        "duration": 1 <= study.duration <= 10_000,
+        "reward": 0 <= study.reward <= 1_000_000,
+        "screening": all({*one.accepted} <= {*one.options} and one.accepted for one in questions),
+        "id": re.fullmatch(rules.form, study.id) or not (study.id or needs_id),
+        "code": re.fullmatch(rules.code, study.code),
+        # With the same code, who is screened out would be paid like the others.
+        "screen_out_code": not (out := study.screen_out_code) or (out != study.code and re.fullmatch(rules.code, out)),
+    }
+    if wrong := next((name for name, ok in fine.items() if not ok), None):
         raise InputError(
             f"--study {path}: its {wrong} ({getattr(study, wrong)!r:.60}) cannot be used on {platform}; "
             f"docs/running-a-study.md says what it may be."

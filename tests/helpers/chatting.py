@@ -1,9 +1,9 @@
 """People who talk with models: a model that tells what it has read, and a plan with its application."""
 
 from polyagents.human_eval.chat_replies import ChatModels
-from polyagents.human_eval.storage.chat_plan import ChatPlan
 from polyagents.human_eval.storage.chat_store import ChatStore
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.storage.views import ChatPlan
 from polyagents.human_eval.web.chat_app import create_app
 
 MODELS = ("secret-poly", "secret-bi")

@@ -32,11 +32,11 @@ from polyagents.human_eval.statistics.ratings import mean_of_people, ratings
 from polyagents.human_eval.steps import serve_chats as chat_step
 from polyagents.human_eval.steps.load_partners import load_partner
 from polyagents.human_eval.storage import chat_store
-from polyagents.human_eval.storage.chat_plan import ChatState
-from polyagents.human_eval.storage.chat_results import rated_chats
 from polyagents.human_eval.storage.chat_store import ChatStore
 from polyagents.human_eval.storage.database_tables import AnnotatorRow
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.storage.results import rated_chats
+from polyagents.human_eval.storage.views import ChatState
 from polyagents.human_eval.web import chat_app
 from polyagents.parlai_agents.chat_partner import ParlaiPartner
 from polyagents.serving.guard import Refused
@@ -101,7 +101,7 @@ def test_a_person_talks_rates_and_is_done(shop):
         assert client.post(f"{link}/rate", data=form_of(page, "rate") | {"rating": "good"}).status_code == 303
         assert finish(client, link, 2 + place).status_code == 303
     assert "Thank you" in client.get(link).text
-    first, second = rated_chats(chats.store)
+    first, second = rated_chats(chats.store.database)
     assert {first.model, second.model} == set(MODELS) and (first.rating, second.rating) == (3, 4)
     told = ["hello", "2: your persona: i am t | hello", "why ?"]
     assert [message.text for message in first.messages[:3]] == told
@@ -115,7 +115,7 @@ def test_a_finished_chat_is_a_conversation_that_can_be_paired(shop, tmp_path, ca
             talk(chats, link.split("/")[-1], says=f"{link} {number}")
     found = list(chats.store.conversations().values())
     assert [dict(one.models) for one in found[:1]] == [
-        {"speaker_1": HUMAN, "speaker_2": rated_chats(chats.store)[0].model}
+        {"speaker_1": HUMAN, "speaker_2": rated_chats(chats.store.database)[0].model}
     ]
     assert found[0].context[:2] == ("speaker_1: your persona: i ski .", "speaker_1: your persona: i like tea .")
     assert [turn.text for turn in found[0].turns] == [f"{links[0]} 0 0", "reply 0", f"{links[0]} 0 1", "reply 1"]
@@ -128,14 +128,14 @@ def test_an_unfinished_chat_is_no_conversation(shop):
     chats, client, (link, _) = shop
     say(client, link, "hello")
     say(client, link, "hello ?")
-    assert not chats.store.conversations() and not rated_chats(chats.store)
+    assert not chats.store.conversations() and not rated_chats(chats.store.database)
 
 
 def test_two_chats_that_are_the_same_are_one_conversation_and_two_ratings(tmp_path):
     chats, tokens = shop_of(str(tmp_path / "s.db"), models=MODELS[:1])
     for token in tokens:
         talk(chats, token)
-    assert len(chats.store.conversations()) == 1 and len(rated_chats(chats.store)) == 2
+    assert len(chats.store.conversations()) == 1 and len(rated_chats(chats.store.database)) == 2
 
 
 def test_without_a_persona_none_is_shown(tmp_path):
@@ -158,7 +158,7 @@ def test_what_is_rated_is_what_the_plan_says(rate, verdicts, whole, tmp_path):
     assert answer.status_code == (422 if whole else 303)
     if whole:
         assert "no rating yet" in sentence(answer) and finish(client, link).status_code == 303
-    assert [one.rating for one in rated_chats(chats.store)] == [3 if whole else None]
+    assert [one.rating for one in rated_chats(chats.store.database)] == [3 if whole else None]
 
 
 # ---- nothing is lost, nothing is doubled -----------------------------------------------------------------------------
@@ -267,7 +267,7 @@ def test_a_reply_that_comes_after_the_end_is_left_out(shop):
     chats.say(token, chat.number, 4, "and now ?")
     chats.finish(token, chat.number, 5)
     chats.reply(chat.number, 5, "too late")
-    (rated,) = rated_chats(chats.store)
+    (rated,) = rated_chats(chats.store.database)
     (stored,) = chats.store.conversations().values()
     assert [message.text for message in rated.messages] == [turn.text for turn in stored.turns]
     assert rated.messages[-1].text == "and now ?"
@@ -297,8 +297,8 @@ def test_nobody_judges_a_chat_of_his_or_her_own(shop):
             store.answer(token, shown.number, "left")
             assert shown.place <= shown.total
         own[token] = read
-    of = {chat.annotator: set() for chat in rated_chats(store)}
-    for chat in rated_chats(store):
+    of = {chat.annotator: set() for chat in rated_chats(store.database)}
+    for chat in rated_chats(store.database):
         of[chat.annotator].add(chat.conversation)
     assert own[ada] and not own[ada] & of["ada"] and own[bob] and not own[bob] & of["bob"]
 
@@ -435,7 +435,7 @@ def test_many_people_in_many_windows_at_once(database):
         windows = [pool.submit(in_a_window, chats, token) for token in tokens for _ in range(2)]
         for window in windows:
             window.result()
-    done = rated_chats(chats.store)
+    done = rated_chats(chats.store.database)
     assert collections.Counter((one.annotator, one.model) for one in done) == dict.fromkeys(
         ((name, model) for name in names for model in MODELS), 2
     )
@@ -467,7 +467,7 @@ def assigned(tmp_path, name, **changes):
             row.token = row.name  # which are drawn, and have to be the same each time here
     for token in names * 3:
         talk(chats, token)
-    return [(one.annotator, one.model) for one in rated_chats(chats.store)]
+    return [(one.annotator, one.model) for one in rated_chats(chats.store.database)]
 
 
 def test_models_are_balanced_over_people_and_within_each(tmp_path):
@@ -547,7 +547,7 @@ def test_problems_of_replies_are_ticked_stored_and_reported(problem_shop, tmp_pa
     finish(client, link)
     late = client.post(f"{link}/rate", data=form | {"rating": "bad"})
     assert late.status_code == 422 and chats.read(1).messages[1].problems == PROBLEMS[:1]
-    write_report([], str(tmp_path / "report"), chats=rated_chats(chats.store))
+    write_report([], str(tmp_path / "report"), chats=rated_chats(chats.store.database))
     (row,) = pandas.read_csv(tmp_path / "report" / "problems.csv").to_dict("records")
     assert (row["problem"], row["replies"], row["of"]) == (PROBLEMS[0], 1, 2)
     assert list(pandas.read_csv(tmp_path / "report" / "replies.csv").problems.fillna("")) == [PROBLEMS[0], ""]
@@ -593,13 +593,13 @@ def test_a_chat_is_finished_once(shop):
     form = form_of(page, "finish")
     for rating in ("0", "6", "-1", "x", "3.5", "", "1e9", "٣"):
         assert client.post(f"{link}/finish", data=form | {"rating": rating}).status_code == 422
-    assert not rated_chats(chats.store)
+    assert not rated_chats(chats.store.database)
     assert [client.post(f"{link}/finish", data=form | {"rating": "5"}).status_code for _ in range(2)] == [303, 303]
     again = client.post(f"{link}/finish", data=form | {"rating": "1"})
     assert again.status_code == 422 and "finished" in sentence(again)
     late = client.post(f"{link}/say", data={"chat": "1", "place": "4", "text": "one more"})
     assert late.status_code == 422 and "finished" in sentence(late)
-    assert [one.rating for one in rated_chats(chats.store)] == [5] and len(texts(chats)) == 4
+    assert [one.rating for one in rated_chats(chats.store.database)] == [5] and len(texts(chats)) == 4
 
 
 def test_a_chat_may_go_on_and_has_an_end(shop, monkeypatch):
@@ -611,7 +611,7 @@ def test_a_chat_may_go_on_and_has_an_end(shop, monkeypatch):
     assert "/say" not in page and "/finish" in page
     answer = client.post(f"{link}/say", data={"chat": "1", "place": "6", "text": "more"})
     assert answer.status_code == 422 and "at most 3" in sentence(answer)
-    assert finish(client, link).status_code == 303 and len(rated_chats(chats.store)[0].messages) == 6
+    assert finish(client, link).status_code == 303 and len(rated_chats(chats.store.database)[0].messages) == 6
 
 
 # ---- blind -----------------------------------------------------------------------------------------------------------
@@ -627,7 +627,7 @@ def test_nothing_names_the_model(shop):
         seen += [client.get(link), finish(client, link), client.get(link)]
     everything = "".join(f"{answer.text} {answer.headers}" for answer in seen)
     assert not re.search("secret|poly|echo", everything.replace("polyagents", ""), re.I)
-    assert {one.model for one in rated_chats(chats.store)} == set(MODELS)
+    assert {one.model for one in rated_chats(chats.store.database)} == set(MODELS)
 
 
 # ---- the organiser ---------------------------------------------------------------------------------------------------
@@ -639,7 +639,7 @@ def test_the_organiser_sees_models_and_people(shop):
     chats.current(bob.split("/")[-1])
     page = client.get(f"/progress/{ORGANISER}").text
     rows = [re.sub(r"\s+", " ", re.sub("<[^>]+>", " ", row)).strip() for row in re.findall("<tr>.*?</tr>", page, re.S)]
-    rated = rated_chats(chats.store)[0].model
+    rated = rated_chats(chats.store.database)[0].model
     (other,) = set(MODELS) - {rated}
     assert f"{rated} 1 0 4.00 100.0 % (34.2 to 100.0)" in rows and f"{other} 0 1 – –" in rows
     assert any(re.match(r"ada 1 0 \d+ s ago", row) for row in rows) and any(row.startswith("bob 0 1 –") for row in rows)
@@ -675,7 +675,7 @@ def test_another_persons_chat_is_refused(shop):
     ):
         answer = client.post(f"{ada}/{action}", data={"chat": "1", "rating": "1"} | more)
         assert answer.status_code == 422 and "is not yours" in sentence(answer)
-    (kept,) = rated_chats(chats.store)
+    (kept,) = rated_chats(chats.store.database)
     assert kept.rating == 4 and all(message.good is None for message in kept.messages)
 
 
@@ -706,7 +706,7 @@ def test_a_forged_form_is_refused(shop, action, forged):
     form |= {"rating": "good" if action == "rate" else "5"}
     answer = client.post(f"{link}/{action}", data=form | forged)
     assert answer.status_code == 422 and sentence(answer)
-    assert len(texts(chats)) == 4 and not rated_chats(chats.store)
+    assert len(texts(chats)) == 4 and not rated_chats(chats.store.database)
     assert client.post(f"{link}/{action}", data=form).status_code == 303  # and all goes on
 
 
@@ -844,7 +844,7 @@ def test_the_report_of_chats_alone_and_beside_judgements(tmp_path):
     store, (token,) = evaluation(str(tmp_path / "s.db"), pairs=2)
     chats = ChatStore(store, plan_of(conversations=1))
     with pytest.raises(InputError, match="no judgements"):
-        write_report(store.judgements(), str(tmp_path / "none"), 0, rated_chats(store))
+        write_report(store.judgements(), str(tmp_path / "none"), 0, rated_chats(store.database))
     store.answer(token, store.next_assignment(token).number, "left")
     before = write_report(store.judgements(), str(tmp_path / "before"))
     assert "Ratings" not in (tmp_path / "before" / "report.html").read_text()
@@ -852,7 +852,7 @@ def test_the_report_of_chats_alone_and_beside_judgements(tmp_path):
 
     for number, who in enumerate(store.invite(["=1+1", "bob"])):
         talk(chats, who.token, rating=3 + number, says=SCRIPT, good=(True,))
-    rated = rated_chats(store)
+    rated = rated_chats(store.database)
     both = write_report(store.judgements(), str(tmp_path / "both"), 0, rated)
     assert both.startswith(before.split("\n\nAll of it")[0]) and "2 chats of 2 people with models" in both
     page = (tmp_path / "both" / "report.html").read_text()

@@ -15,7 +15,7 @@ from evaluation import SCRIPT
 from playwright.sync_api import expect
 from web import running
 
-from polyagents.human_eval.storage.chat_results import rated_chats
+from polyagents.human_eval.storage.results import rated_chats
 
 pytestmark = pytest.mark.browser
 
@@ -70,7 +70,7 @@ def test_by_mouse(page, shop):
         page.get_by_text("4", exact=True).click()
         page.get_by_role("button", name="Finish").click()
     is_thanked(page)
-    found = rated_chats(chats.store)
+    found = rated_chats(chats.store.database)
     assert [one.rating for one in found] == [4, 4] and not page.complaints
     assert all([message.good for message in one.messages] == [None, False, None, True] for one in found)
 
@@ -99,7 +99,7 @@ def test_by_keyboard(page, shop):
     page.get_by_role("button", name="good").focus()
     page.keyboard.press("Enter")
     expect(page.locator("[aria-pressed=true]")).to_be_focused()  # still, on the page as it is now
-    (found,) = rated_chats(chats.store)
+    (found,) = rated_chats(chats.store.database)
     assert found.rating == 2 and found.messages[0].text == "hello\nsecond line" and not page.complaints
 
 
@@ -158,7 +158,7 @@ def test_double_clicks_are_one_message_and_one_rating(page, shop):
     page.get_by_text("5", exact=True).click()
     page.get_by_role("button", name="Finish").dblclick()
     at(page, 2)
-    (found,) = rated_chats(chats.store)
+    (found,) = rated_chats(chats.store.database)
     assert [message.good for message in found.messages] == [None, True, None, None]
 
 
@@ -241,7 +241,7 @@ def test_without_javascript(chromium, shop):
             page.get_by_text("3", exact=True).click()
             page.get_by_role("button", name="Finish").click()
         is_thanked(page)
-    assert [one.rating for one in rated_chats(chats.store)] == [3, 3]
+    assert [one.rating for one in rated_chats(chats.store.database)] == [3, 3]
 
 
 def test_hostile_texts_are_text(page, tmp_path):
@@ -326,7 +326,7 @@ def test_a_server_that_is_killed_in_the_middle(page, trained, tmp_path):
         page.get_by_text("5", exact=True).click()
         page.get_by_role("button", name="Finish").click()
         at(page, 2)
-    (found,) = rated_chats(chats.store)
+    (found,) = rated_chats(chats.store.database)
     assert found.messages[:2] == before and len(found.messages) == 4 and found.messages[2].text == "do you ski ?"
 
 

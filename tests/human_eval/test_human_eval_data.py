@@ -31,12 +31,12 @@ from polyagents.human_eval.formats import acute_eval_format, parlai_format
 from polyagents.human_eval.formats.conversation_files import read_file
 from polyagents.human_eval.pairing import make_pairs, read_matchups
 from polyagents.human_eval.records import DEFAULT_QUESTION, HUMAN, Judgement, Side
-from polyagents.human_eval.storage.chat_plan import ChatPlan
-from polyagents.human_eval.storage.chat_results import people, rated_chats
 from polyagents.human_eval.storage.chat_store import ChatStore
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.storage.people_records import forget, work_of_people
 from polyagents.human_eval.storage.places import NoPlace
+from polyagents.human_eval.storage.results import chatters, rated_chats
+from polyagents.human_eval.storage.views import ChatPlan
 
 HOSTILE = [
     "<script>alert(1)</script> & \"quotes\" 'n' <b>",
@@ -125,23 +125,23 @@ def test_a_study_has_its_places_in_each_kind_of_database(database):
     evaluation(database, 3, (), checks=1)[0].close()
     clock = Clock()
     store = EvaluationStore(database, study_of(places=2, each=1), clock)
-    tokens = [store.arrive(f"person {number}", f"submission {number}") for number in range(2)]
-    assert store.arrive("person 0", "submission 0") == tokens[0]
+    tokens = [store.places.arrive(f"person {number}", f"submission {number}") for number in range(2)]
+    assert store.places.arrive("person 0", "submission 0") == tokens[0]
     with pytest.raises(NoPlace, match="taken at the moment"):
-        store.arrive("person 2", "submission 2")
+        store.places.arrive("person 2", "submission 2")
     for stage in ("consent", "screening", "instructions"):
-        assert store.participant(tokens[0]).stage == stage
-        store.advance(tokens[0], stage, True)
+        assert store.places.participant(tokens[0]).stage == stage
+        store.places.advance(tokens[0], stage, True)
     for _ in range(2):
         shown = store.next_assignment(tokens[0])
         judged = shown.left.conversation.models.values()
         store.answer(tokens[0], shown.number, "left" if "secret-poly" in judged else "right")
-    assert store.participant(tokens[0]).stage == "complete"
+    assert store.places.participant(tokens[0]).stage == "complete"
     clock.pass_minutes(61)
-    assert (store.places_taken().complete, store.places_taken().open) == (1, 0)
-    store.arrive("person 3", "submission 3")
+    assert (store.places.taken().complete, store.places.taken().open) == (1, 0)
+    store.places.arrive("person 3", "submission 3")
     with pytest.raises(NoPlace):
-        store.participant(tokens[1])
+        store.places.participant(tokens[1])
     done, *_ = work_of_people(store)
     assert (done.person, done.judgements, done.checks_right, done.passed) == ("person 0", 1, 1, True)
     assert forget(store, "person 0", answers=True) == {"forgotten": 1, "answers": 2} and not store.judgements()
@@ -968,7 +968,7 @@ def opened(judged):
 
 def read_all(store):
     """Read what the steps read."""
-    store.pairs(), store.conversations(), people(store), rated_chats(store), store.judgements()
+    store.pairs(), store.conversations(), chatters(store.database), rated_chats(store.database), store.judgements()
     (token,) = (who.token for who in store.progress().annotators)
     for place in range(1, 4):
         store.visit(token, place)

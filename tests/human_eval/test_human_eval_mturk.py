@@ -47,7 +47,7 @@ def shop(tmp_path, fake, monkeypatch, capsys):
     store = store_of("s.db", of_mturk, clock=Clock())
     client = client_of(store)
     for number, worker in enumerate(WORKERS):
-        token = store.arrive(worker, assignment(number), client_module.SANDBOX)
+        token = store.places.arrive(worker, assignment(number), client_module.SANDBOX)
         if number < 2:
             judge(client, store, f"/annotate/{token}")
         fake.add(assignment(number), worker, HIT)
@@ -106,7 +106,7 @@ def test_who_has_completed_is_approved_once(shop, fake, fault):
 def test_a_rejection_gives_the_place_back(shop, fake):
     store, call = shop
     call("reject", WORKERS[0], "--message", "no", "--yes")
-    assert fake.assignments[assignment(0)]["AssignmentStatus"] == "Rejected" and store.places_taken().complete == 1
+    assert fake.assignments[assignment(0)]["AssignmentStatus"] == "Rejected" and store.places.taken().complete == 1
 
 
 @pytest.mark.parametrize(

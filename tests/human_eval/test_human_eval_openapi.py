@@ -103,7 +103,7 @@ def chats(tmp_path):
 def study(tmp_path):
     """A study with three people, likewise."""
     store = store_of(str(tmp_path / "s.db"), checks=1)
-    tokens = [store.arrive(f"{number:024x}", f"{number + 9:024x}") for number in range(3)]
+    tokens = [store.places.arrive(f"{number:024x}", f"{number + 9:024x}") for number in range(3)]
     yield create_app(store, PRESETS["engaging"], ORGANISER), STUDY, STUDY_ACCEPTED, tokens, store.judgements
     store.close()
 

@@ -129,11 +129,11 @@ def test_who_has_completed_the_study_is_approved_once(shop, fake):
 
 def test_a_rejection_gives_the_place_back(shop, fake):
     store, call = shop
-    assert store.places_taken().complete == 2
+    assert store.places.taken().complete == 2
     _, _, error = call("reject", ids(1)["PROLIFIC_PID"], "--message", "no", "--yes")
     assert "Prolific takes 100 or more" in error and status(fake, 1) == "AWAITING REVIEW"
     call("reject", ids(1)["PROLIFIC_PID"], "--message", SORRY, "--yes")
-    assert status(fake, 1) == "REJECTED" and store.places_taken().complete == 1
+    assert status(fake, 1) == "REJECTED" and store.places.taken().complete == 1
 
 
 def test_a_bonus_is_paid_once_however_often_it_is_sent(shop, fake):
@@ -167,11 +167,11 @@ def test_a_payment_that_was_killed_before_it_was_sent_is_not_lost(shop, fake):
     access, one = Prolific(TOKEN, client_module.API), work_of_people(store)[0]
     call = access.bonus(study(), one, 150, "well done")
 
-    def killed(*_):
+    def killed(*_, **__):
         raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt), pytest.MonkeyPatch.context() as patch:
-        patch.setattr(access, "post", killed)
+        patch.setattr(access, "asked", killed)
         perform(store, call)
     store.clock.pass_minutes(11)
     assert perform(store, call)[0] == "sent" and bonuses(fake, 1) == [150]

@@ -67,7 +67,7 @@ def rows(store):
 
 def free(store):
     """How many places are free; what is taken is never more than there is."""
-    places = store.places_taken()
+    places = store.places.taken()
     assert places.complete + places.open <= places.total
     return places.total - places.complete - places.open
 
@@ -272,7 +272,7 @@ def test_chats_have_places_too(tmp_path, clock):
     for _ in range(2):
         assert CODE not in client.get(link).text
         talk(chats, token)
-    assert code_of(client.get(link).text) == CODE and store.places_taken().complete == 1
+    assert code_of(client.get(link).text) == CODE and store.places.taken().complete == 1
     with pytest.raises(InputError):
         chats.current("nobody")
     assert {chat.model for chat in map(chats.read, (1, 2))} == set(CHAT_MODELS)
@@ -328,7 +328,7 @@ def test_who_is_forgotten_is_nowhere_in_the_files(shop, answers, capsys):
     left = bytes_of(store)
     assert not [one for one in (*ids(1).values(), link.split("/")[-1]) if one != STUDY_ID and one.encode() in left]
     assert ids(2)["PROLIFIC_PID"].encode() in left and client.get(link).status_code == 404
-    assert len(store.judgements()) == (2 if answers else 4) and store.places_taken().complete == 2
+    assert len(store.judgements()) == (2 if answers else 4) and store.places.taken().complete == 2
 
 
 def test_who_is_forgotten_while_at_work_leaves_the_place(shop):
@@ -454,7 +454,7 @@ def test_ten_thousand_arrivals_for_fifty_places(arrivals, tmp_path, clock, monke
     assert found[429] >= 100 and len(rows(store)) <= 60  # of one address, the rest must wait
     for number in range(200, 200 + arrivals):  # past the pages, as from as many addresses
         with contextlib.suppress(InputError):
-            store.arrive(f"{number:024x}", f"{number + 10**6:024x}")
+            store.places.arrive(f"{number:024x}", f"{number + 10**6:024x}")
     assert len(rows(store)) == 50 and free(store) == 0
     clock.pass_minutes(61)
     assert free(store) == 50
@@ -486,7 +486,7 @@ def test_places_and_codes_are_right_whatever_happens(tmp_path, clock):
             assert (code_of(page) == CODE) <= (judged[link] == 2)
         assert free(store) >= 0
     assert sum(judged.values()) == len(store.judgements()) and len(coded) <= 3
-    assert store.places_taken().complete == sum(count == 2 for count in judged.values()) > 0
+    assert store.places.taken().complete == sum(count == 2 for count in judged.values()) > 0
 
 
 # ---- MTurk and the plain link ----------------------------------------------------------------------------------------
@@ -810,6 +810,6 @@ def test_fifty_at_once_with_a_server_that_is_killed(tmp_path):
     acknowledged = {reason for one in everybody for reason in one.stored}
     assert set(reasons.values()) == {1} and acknowledged <= reasons.keys()
     assert reasons.keys() - acknowledged <= {one.unsure for one in everybody}
-    places = store.places_taken()
+    places = store.places.taken()
     assert places.complete == sum(one.code == CODE for one in everybody) == 50 and places.open == 0
     store.close()

@@ -71,7 +71,7 @@ def test_the_path_of_a_participant(chromium, shop, window):
         back = page.get_by_role("link", name="Back to the platform")
         expect(back).to_have_attribute("href", f"https://app.prolific.com/submissions/complete?cc={CODE}")
         look("thanks")
-    assert len(store.judgements()) == 2 and store.places_taken().complete == 1
+    assert len(store.judgements()) == 2 and store.places.taken().complete == 1
 
 
 def test_who_is_screened_out_sees_the_other_code(page, shop):

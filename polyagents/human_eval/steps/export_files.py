@@ -1,12 +1,14 @@
 """`polyagents human_eval export`: the stored conversations and pairs, for other tools."""
 
 import argparse
+import dataclasses
 import json
 from collections.abc import Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import CommandParser
 from polyagents.errors import InputError
+from polyagents.files.atomic import write_text
 from polyagents.files.own_folder import own_folder
 from polyagents.human_eval.formats import label_studio_project, potato_project
 from polyagents.human_eval.formats.acute_eval_format import write_pairings
@@ -15,6 +17,9 @@ from polyagents.human_eval.formats.parlai_format import write_conversations
 from polyagents.human_eval.formats.shown_pairs import shown_pairs
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
 from polyagents.human_eval.web.questions import PRESETS, question_of
+
+if TYPE_CHECKING:
+    from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 
 PROJECTS = {"potato": potato_project.write_project, "label_studio": label_studio_project.write_project}
 TARGETS = ("acute_eval", "parlai", "crowd_task", *PROJECTS, "payments")
@@ -44,17 +49,15 @@ def run(opt: Mapping[str, Any]) -> None:
         raise InputError(f"human_eval export needs --to {'|'.join(TARGETS)} and --out.")
     store = existing_store(opt["database"])
     if target == "payments":
-        from polyagents.human_eval.formats.payments_table import write_payments  # loads SQLAlchemy
-
         print(json.dumps({"people": write_payments(out, store), "out": out}))
         return
     conversations, pairs = store.conversations(), store.pairs()
     if not conversations:
         raise InputError(f"There is no conversation in {store.name}; import some first, or give another --database.")
     if target == "parlai":
-        from polyagents.human_eval.storage.chat_results import rated_chats  # loads SQLAlchemy
+        from polyagents.human_eval.storage.results import rated_chats  # loads SQLAlchemy
 
-        write_conversations(out, conversations.values(), chats=rated_chats(store))
+        write_conversations(out, conversations.values(), chats=rated_chats(store.database))
         print(json.dumps({"conversations": len(conversations), "out": out}))
         return
     if not pairs:
@@ -68,3 +71,18 @@ def run(opt: Mapping[str, Any]) -> None:
         own_folder(out, "human_eval export", "--out")
         PROJECTS[target](out, shown_pairs(pairs, conversations), question)
     print(json.dumps({"pairs": len(pairs), "out": out}))
+
+
+def write_payments(path: str, store: "EvaluationStore") -> int:
+    """Write a table of the people whom platforms sent, as CSV; return how many they are. Nobody is an InputError."""
+    from polyagents.human_eval.statistics.csv_files import as_csv, yes  # loads SciPy
+    from polyagents.human_eval.storage.people_records import PersonWork, work_of_people  # loads SQLAlchemy
+
+    people = work_of_people(store)
+    if not people:
+        raise InputError(f"No platform has sent anybody to {store.name}; give another --database.")
+    columns = [field.name for field in dataclasses.fields(PersonWork) if field.name != "number"]
+    cells = ([getattr(one, name) for name in columns] for one in people)
+    rows = [[yes(cell) if isinstance(cell, bool) else cell for cell in row] for row in cells]
+    write_text(path, as_csv(columns, rows).decode())
+    return len(people)

@@ -61,8 +61,7 @@ def run(opt: Mapping[str, Any]) -> None:
             # Of two models each speaks first in every second conversation.
             order = slice(None, None, -1 if number % 2 and names[0] != names[1] else None)
             turns = self_chat(parlai_opt, [agent, other][order], opening, opt["turns"])
-            background = context_lines(list(opening.personas)) if any(opening.personas) else []
-            speakers = dict(zip("01", names[order], strict=True))
+            speakers, background = dict(zip("01", names[order], strict=True)), context_lines(opening.personas)
             spoken.append(make_conversation(turns, speakers, background, f"self_chat {opt['task']}"))
     described = {"model_file": file, "partner_model_file": partner, "model": parlai_opt.get("model")}
     described |= {key: opt[key] for key in ("task", "datatype", "seed", "turns")}

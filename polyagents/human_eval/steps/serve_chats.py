@@ -21,13 +21,13 @@ from polyagents.human_eval.steps.page_server import (
     study_of,
     verifier,
 )
-from polyagents.human_eval.storage.chat_plan import MOST, RATE
+from polyagents.human_eval.storage.views import MOST, RATE
 from polyagents.serving.http_server import listening
 
 MOST_PROBLEMS, LONGEST_PROBLEM = 20, 100  # labels; characters of one
 
 if TYPE_CHECKING:
-    from polyagents.human_eval.storage.chat_plan import Personas
+    from polyagents.human_eval.storage.views import Personas
 
 
 def parser() -> argparse.ArgumentParser:
@@ -74,15 +74,15 @@ def run(opt: Mapping[str, Any]) -> None:
     study = study_of(opt)
     # People of a study need no invitation, so its chats may be the first that is stored.
     store = open_store(opt["database"], study) if study else existing_store(opt["database"], "invite NAME ...")
-    from polyagents.human_eval.storage.chat_results import people  # loads SQLAlchemy
+    from polyagents.human_eval.storage.results import chatters  # loads SQLAlchemy
 
-    invited = people(store)
+    invited = chatters(store.database)
     if not invited and not study:
         raise InputError(f"Nobody is invited in {store.name}; run polyagents human_eval invite NAME first.")
     with listening(opt["host"], opt["port"]) as opened:  # errors in it are reported before models are loaded
         from polyagents.human_eval.chat_replies import ChatModels
-        from polyagents.human_eval.storage.chat_plan import ChatPlan
         from polyagents.human_eval.storage.chat_store import ChatStore
+        from polyagents.human_eval.storage.views import ChatPlan
         from polyagents.human_eval.web.chat_app import create_app  # loads the web libraries
         from polyagents.human_eval.web.texts import read_texts
 
@@ -105,11 +105,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def read_problems(path: str, rate: str) -> list[str]:
-    """Read the labels that may be ticked below a reply.
-
-    Raises:
-        InputError: the file cannot be read, or has none or too many, or replies are not rated.
-    """
+    """Read the labels that may be ticked below a reply; an InputError says if there are none, or too many."""
     if rate == "whole":
         raise InputError("--problems are ticked below replies, which --rate whole does not ask for; give --rate both.")
     try:

@@ -24,6 +24,6 @@ def run(opt: Mapping[str, Any]) -> None:
     """Write the report and print its summary."""
     store = existing_store(opt["database"])
     from polyagents.human_eval.statistics.evaluation_report import write_report  # loads SciPy and Matplotlib
-    from polyagents.human_eval.storage.chat_results import rated_chats
+    from polyagents.human_eval.storage.results import rated_chats
 
-    print(write_report(store.judgements(), opt["out"], opt["seed"], rated_chats(store)))
+    print(write_report(store.judgements(), opt["out"], opt["seed"], rated_chats(store.database)))

@@ -116,10 +116,7 @@ def already_read(who: AnnotatorRow) -> ColumnElement[int]:
 
 
 def assign(session: Session, who: AnnotatorRow, pair: PairRow) -> AssignmentRow:
-    """Give an annotator a pair.
-
-    Which side is left is drawn by the secret token and the pair: evenly, and nobody can know it beforehand.
-    """
+    """Give an annotator a pair; the token and the pair draw its left side: evenly, and nobody can know it before."""
     left = hashlib.sha256(f"{who.token} {pair.name}".encode()).digest()[0] % 2
     return add_assignment(session, who.number, pair, left)
 
@@ -150,11 +147,7 @@ def assignment_of(session: Session, row: AssignmentRow, study: Study | None) -> 
 
 
 def assignment_row(session: Session, who: AnnotatorRow, number: int) -> AssignmentRow:
-    """Find an annotator's own assignment.
-
-    Raises:
-        InputError: there is none, or it is another annotator's; the sentence does not say which of the two.
-    """
+    """Find an annotator's own assignment; the InputError does not say whether it is another's, or does not exist."""
     row = session.get(AssignmentRow, number) if 0 < number <= LARGEST else None
     if row is None or row.annotator != who.number:
         raise InputError(f"Assignment {number} is not yours; open your link again.")
@@ -170,14 +163,10 @@ def given_answer(session: Session, row: AssignmentRow, question: str) -> AnswerR
 def store_answer(
     session: Session, row: AssignmentRow, side: int, reason: str, seconds: float | None, question: str, now: datetime
 ) -> None:
-    """Store an answer to an assignment, in place of the one that it has.
+    """Store an answer to an assignment, in place of the one that it has, unless a later one has been answered.
 
     Args:
         side: the side of the pair (0 or 1) that was preferred.
-        seconds: the time from seeing the pair to the answer; None if it is not known.
-
-    Raises:
-        InputError: the assignment has another answer, and so has a later one.
     """
     given = given_answer(session, row, question)
     if given is None:
@@ -194,10 +183,8 @@ def store_answer(
 def visit_of(session: Session, row: AssignmentRow, question: str, study: Study | None) -> Visit:
     """Read an annotator's view of the place of an assignment, with the answer if there is one."""
     given, last = given_answer(session, row, question), last_place(session, row.annotator, question)
-    assignment = assignment_of(session, row, study)
-    if given is None:
-        return Visit(assignment, "", "", last)
-    return Visit(assignment, "left" if given.choice == row.left else "right", given.reason, last)
+    choice, reason = ("left" if given.choice == row.left else "right", given.reason) if given else ("", "")
+    return Visit(assignment_of(session, row, study), choice, reason, last)
 
 
 def last_place(session: Session, annotator: int, question: str) -> int | None:

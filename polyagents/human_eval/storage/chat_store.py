@@ -8,7 +8,8 @@
     chats.finish(token, chat.number, 4)         # from now on it is a stored conversation, too
 
 As in the evaluation store, every call is a transaction of its own, and the same call twice changes nothing more: a
-message has a place in its chat, and there is one message at a place.
+message has a place in its chat, and there is one message at a place. Nothing is stored with an InputError: the link is
+not known, the chat is not the person's or has ended, or what else a function names.
 """
 
 import hashlib
@@ -22,10 +23,10 @@ from polyagents.errors import InputError
 from polyagents.human_eval.conversations import clean, context_lines, make_conversation
 from polyagents.human_eval.records import HIGHEST, HUMAN, LOWEST, ChatMessage
 from polyagents.human_eval.storage import queries
-from polyagents.human_eval.storage.chat_plan import MOST, ChatPlan, ChatState
-from polyagents.human_eval.storage.chat_results import chats_by_model
 from polyagents.human_eval.storage.database_tables import AnnotatorRow, ChatRow, ConversationRow, MessageRow
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.storage.results import chats_by_model
+from polyagents.human_eval.storage.views import MOST, ChatPlan, ChatState
 from polyagents.human_eval.study import COMPLETE
 
 RATINGS = range(LOWEST, HIGHEST + 1)  # of the whole
@@ -40,11 +41,7 @@ class ChatStore:
     # ---- talking ---------------------------------------------------------------------------------------------------
 
     def current(self, token: str) -> ChatState | None:
-        """Return the chat that a person is in, or a new one; None when there is nothing left to do.
-
-        Raises:
-            InputError: the link is not known.
-        """
+        """Return the chat that a person is in, or a new one; None when there is nothing left to do."""
         with self.database.atomic_write() as session:
             who = queries.annotator_row(session, token)
             own = list(session.scalars(select(ChatRow).where(ChatRow.annotator == who.number).order_by(ChatRow.place)))
@@ -92,8 +89,7 @@ class ChatStore:
             place: the message's place in the chat, 0 for the first.
 
         Raises:
-            InputError: the link is not known, the chat is not the person's, has ended or has as many messages as it
-                may, or the place is not the next or has another message. Nothing is stored then.
+            InputError: the chat has as many messages as it may, or the place is not the next or has another message.
         """
         with self.database.atomic_write() as session:
             who = self.store.worker(session, token)
@@ -127,8 +123,7 @@ class ChatStore:
             good: None if the person only says what is wrong with it.
 
         Raises:
-            InputError: the link is not known, the chat is not the person's or has ended, or has no reply there, or the
-                plan asks for no such ratings.
+            InputError: the chat has no reply there, or the plan asks for no such ratings.
         """
         if not self.plan.rates_replies:
             raise InputError("Single replies are not rated here; rate the whole conversation at its end.")
@@ -149,8 +144,7 @@ class ChatStore:
             rating: the rating of the whole, 1 to 5; None if the plan asks for none.
 
         Raises:
-            InputError: the link is not known, the chat is not the person's, has ended with another rating, or is too
-                short, or the rating is missing.
+            InputError: the chat has ended with another rating, or is too short, or the rating is missing.
         """
         if not self.plan.rates_whole:
             rating = None
@@ -169,9 +163,8 @@ class ChatStore:
                 )
             speakers = (HUMAN, "model")  # the person is the first
             turns = [(speakers[place % 2], message.text) for place, message in enumerate(chat.messages)]
-            context = context_lines(list(chat.personas)) if any(chat.personas) else []
             models = {HUMAN: HUMAN, "model": chat.model}
-            conversation = make_conversation(turns, models, context, "human_eval chat")
+            conversation = make_conversation(turns, models, context_lines(chat.personas), "human_eval chat")
             if not session.scalar(select(ConversationRow.number).where(ConversationRow.name == conversation.name)):
                 session.add(queries.conversation_row(conversation))
                 session.flush()
@@ -190,7 +183,7 @@ class ChatStore:
 
 
 def own_chat(session: Session, who: AnnotatorRow, number: int) -> ChatRow:
-    """Find a person's own chat."""
+    """Find a person's own chat; the InputError does not say whether it is another's, or does not exist."""
     row = session.get(ChatRow, number) if 0 < number <= queries.LARGEST else None
     if row is None or row.annotator != who.number:
         raise InputError(f"Conversation {number} is not yours; open your link again.")

@@ -6,17 +6,16 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, select, text
-from sqlalchemy.dialects import sqlite as sqlite_dialect
+from sqlalchemy import URL, Connection, Engine, create_engine, event, inspect, make_url, text
 from sqlalchemy.exc import ArgumentError, DBAPIError, InvalidRequestError
-from sqlalchemy.orm import DeclarativeBase, Session
+from sqlalchemy.orm import Session
 
 from polyagents.errors import InputError, first_line
-from polyagents.human_eval.storage.sqlite_file import Column, objection
+from polyagents.human_eval.storage.database_tables import Base
+from polyagents.human_eval.storage.sqlite_file import objection, orphans
 
 WAIT = 60  # seconds that a writer waits for others; a write takes milliseconds
 LOCK = 1_903_017  # the number of our advisory lock in PostgreSQL: any, as long as every version of this file has it
-SQLITE = sqlite_dialect.dialect()
 POSSIBLE = "give the file of an SQLite database, or postgresql://USER:PASSWORD@HOST/NAME"
 
 
@@ -25,24 +24,22 @@ class StorageFault(InputError):
 
 
 class Database:
-    """A database and the tables in it.
+    """A database with our tables.
 
     A write locks all other writers out, on SQLite by its own lock, on PostgreSQL by an advisory one: what is read in a
     write is still so when it ends, whoever else writes. People answer far too rarely for that to be slow.
     """
 
-    def __init__(self, url: str, tables: type[DeclarativeBase]):
+    def __init__(self, url: str):
         """Open a database, and make the tables that it lacks.
 
         Args:
-            url: the file of an SQLite database, or `postgresql://USER:PASSWORD@HOST/NAME`.
-
-        Raises:
-            InputError: it cannot be opened, is not a database, is damaged, or another program's.
+            url: the file of an SQLite database, or `postgresql://USER:PASSWORD@HOST/NAME`. An InputError says if it
+                cannot be opened, is not a database, is damaged, or another program's.
         """
         place = parsed(url)
         self.name = place.database if is_sqlite(place) else place.render_as_string(hide_password=True)
-        if is_sqlite(place) and (wrong := objection(str(self.name), columns_of(tables))):
+        if is_sqlite(place) and (wrong := objection(str(self.name))):
             raise InputError(f"--database {self.name} cannot be used ({wrong}); {POSSIBLE}.")
         try:
             engine = sqlite(place) if is_sqlite(place) else postgresql(place)
@@ -50,9 +47,9 @@ class Database:
             self.reader = engine if is_sqlite(place) else engine.execution_options(isolation_level="REPEATABLE READ")
             with self.writer.begin() as connection:
                 lock(connection)
-                tables.metadata.create_all(connection)
-                add_columns(connection, tables)
-                if is_sqlite(place) and (wrong := orphans(connection, tables)):
+                Base.metadata.create_all(connection)
+                add_columns(connection)
+                if is_sqlite(place) and (wrong := orphans(connection)):
                     raise InputError(f"--database {self.name} cannot be used ({wrong}); {POSSIBLE}.")
         except DBAPIError as error:
             said = str(error.orig).strip().splitlines()[0]
@@ -60,46 +57,27 @@ class Database:
 
     @contextmanager
     def atomic_write(self) -> Iterator[Session]:
-        """Open a session that is committed as a whole at its end, or not at all; nobody else writes meanwhile.
-
-        Raises:
-            StorageFault: the database fails; nothing is written.
-        """
+        """Open a session that is committed as a whole at its end, or not at all; nobody else writes meanwhile."""
         with self.faults(), Session(self.writer) as session, session.begin():
             lock(session.connection())
             yield session
 
     @contextmanager
     def reading(self) -> Iterator[Session]:
-        """Open a session that sees one state of the database, whoever writes in the meantime.
-
-        Raises:
-            StorageFault: the database fails.
-        """
+        """Open a session that sees one state of the database, whoever writes in the meantime."""
         with self.faults(), Session(self.reader) as session:
             yield session
 
     @contextmanager
     def faults(self) -> Iterator[None]:
-        """Report a database failure in one sentence.
-
-        Raises:
-            StorageFault: it fails.
-        """
+        """Report a database failure in one sentence, as a StorageFault."""
         try:
             yield
         except InputError:
             raise
-        except (
-            DBAPIError,
-            InvalidRequestError,
-            RecursionError,
-            ValueError,
-        ) as error:  # all but the first: damaged rows
-            cause = error.orig if isinstance(error, DBAPIError) and error.orig else error
-            raise StorageFault(
-                f"The database {self.name} failed ({first_line(cause)}); stored data are kept."
-            ) from error
+        except (DBAPIError, InvalidRequestError, RecursionError, ValueError) as error:  # the last three: damaged rows
+            said = first_line(error.orig if isinstance(error, DBAPIError) and error.orig else error)
+            raise StorageFault(f"The database {self.name} failed ({said}); stored data are kept.") from error
 
     def checkpoint(self) -> None:
         """Move what SQLite has in its log into its file, so that what was removed is not left in the log."""
@@ -134,39 +112,14 @@ def is_sqlite(url: URL) -> bool:
     return url.get_backend_name() == "sqlite"
 
 
-def columns_of(tables: type[DeclarativeBase]) -> dict[str, set[Column]]:
-    """Return SQLite's description of the columns of each table, without those that `add_columns` adds."""
-    return {
-        table.name: {
-            (column.name, column.type.compile(SQLITE), int(not column.nullable), int(column.primary_key))
-            for column in table.columns
-            if not column.info.get("added")
-        }
-        for table in tables.metadata.sorted_tables
-    }
-
-
-def add_columns(connection: Connection, tables: type[DeclarativeBase]) -> None:
+def add_columns(connection: Connection) -> None:
     """Add the columns that an earlier version has not made; what they hold is unknown for its rows."""
-    for table in tables.metadata.sorted_tables:
+    for table in Base.metadata.sorted_tables:
         there = {column["name"] for column in inspect(connection).get_columns(table.name)}
         for column in table.columns:
             if column.info.get("added") and column.name not in there:
                 kind = column.type.compile(connection.dialect)
                 connection.exec_driver_sql(f"ALTER TABLE {table.name} ADD COLUMN {column.name} {kind}")
-
-
-def orphans(connection: Connection, tables: type[DeclarativeBase]) -> str | None:
-    """Return the table that refers to a missing row; None if none does.
-
-    SQLite looks at references only when something is written, and PostgreSQL never keeps such a row.
-    """
-    for key in (key for table in tables.metadata.sorted_tables for key in table.foreign_keys):
-        alone = select(key.parent).outerjoin(key.column.table, key.parent == key.column)
-        found = connection.execute(alone.where(key.parent.is_not(None), key.column.is_(None)).limit(1)).first()
-        if found:
-            return f"{key.parent} is {found[0]!r:.60}, and there is no such {key.column}"
-    return None
 
 
 def sqlite(url: URL) -> Engine:

@@ -10,13 +10,13 @@ The annotation page needs:
     store.judgements()                          # for the report
 
 Every call is a transaction of its own. What a call has stored is on the disk when it returns, and a process that dies
-in the middle of one leaves nothing behind. Any number of threads and processes may call all of them at once.
+in the middle of one leaves nothing behind. Any number of threads and processes may call all of them at once. A token
+that nobody has is an InputError everywhere.
 """
 
 import math
 from collections.abc import Iterable
 from datetime import datetime, timezone
-from typing import Literal
 
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
@@ -24,47 +24,34 @@ from sqlalchemy.orm import Session
 from polyagents.errors import InputError
 from polyagents.human_eval.conversations import clean
 from polyagents.human_eval.records import DEFAULT_QUESTION, Conversation, ConversationPair, Judgement
-from polyagents.human_eval.storage import assignments, judgement_results, queries
+from polyagents.human_eval.storage import assignments, queries, results
 from polyagents.human_eval.storage.database import Database
 from polyagents.human_eval.storage.database_tables import (
     AnnotatorRow,
     AnswerRow,
     AssignmentRow,
-    Base,
     ConversationRow,
     OrganiserRow,
     PairRow,
 )
-from polyagents.human_eval.storage.places import Clock, Places, StudyPlaces
-from polyagents.human_eval.storage.views import Assignment, InvitedAnnotator, Participant, Progress, Visit
+from polyagents.human_eval.storage.places import Clock, StudyPlaces
+from polyagents.human_eval.storage.views import Assignment, InvitedAnnotator, Progress, Visit
 from polyagents.human_eval.study import Study
 
 LONGEST = 200  # characters of a name; PostgreSQL keeps unique ones up to some 2,000 bytes
 
 
 class EvaluationStore:
-    """All data of an evaluation of pairs, in one database.
-
-    Attributes:
-        places: of the study that people come for; None if all are invited.
-    """
+    """All data of an evaluation of pairs, in one database; `places` are those of a study, if people come for one."""
 
     def __init__(self, url: str, study: Study | None = None, clock: Clock = lambda: datetime.now(timezone.utc)):
-        """Open a store; make its tables if they are missing.
-
-        Args:
-            url: the file of an SQLite database, or `postgresql://USER:PASSWORD@HOST/NAME`.
-            study: None if all who take part are invited.
-
-        Raises:
-            InputError: it cannot be opened.
-        """
-        self.database = Database(url, Base)
+        """Open a store, as `Database` does; `study` is None if all who take part are invited."""
+        self.database = Database(url)
         self.name, self.clock = self.database.name, clock
-        self.places = StudyPlaces(study, clock) if study else None
+        self.places = StudyPlaces(self.database, study, clock) if study else None
 
     def close(self) -> None:
-        """Close all connections to the database."""
+        """Close all connections."""
         self.database.close()
 
     # ---- what is judged --------------------------------------------------------------------------------------------
@@ -113,11 +100,7 @@ class EvaluationStore:
     # ---- who judges ------------------------------------------------------------------------------------------------
 
     def invite(self, names: Iterable[str]) -> list[InvitedAnnotator]:
-        """Invite annotators of these names; who was invited before keeps the token.
-
-        Raises:
-            InputError: a name is empty, or too long.
-        """
+        """Invite annotators of these names, of up to LONGEST characters; who was invited before keeps the token."""
         wanted = list(dict.fromkeys(clean(name).strip() for name in names))
         if not all(0 < len(name) <= LONGEST for name in wanted):
             raise InputError(
@@ -133,11 +116,7 @@ class EvaluationStore:
             return [InvitedAnnotator(name, rows[name].token) for name in wanted]
 
     def annotator(self, token: str) -> InvitedAnnotator:
-        """Return the annotator of a link.
-
-        Raises:
-            InputError: the link belongs to nobody.
-        """
+        """Return the annotator of a link; an InputError says if it belongs to nobody."""
         with self.database.reading() as session:
             return InvitedAnnotator(queries.annotator_row(session, token).name, token)
 
@@ -150,56 +129,9 @@ class EvaluationStore:
                 session.add(row)
             return row.token
 
-    # ---- who comes for a study -------------------------------------------------------------------------------------
-
-    def arrive(self, person: str, submission: str, back: str = "", renew: bool = False) -> str:
-        """Return the token of a person whom a platform sends (`StudyPlaces.arrive`); only for a store with a study."""
-        with self.database.atomic_write() as session:
-            return self._study_places().arrive(session, person, submission, back, renew)
-
-    def participant(self, token: str) -> Participant | None:
-        """Return how far a person is, who gets a new place if the old one was offered again; None for the invited.
-
-        Raises:
-            NoPlace: there is no other place.
-            InputError: the link is not known.
-        """
-        with self.database.atomic_write() as session:
-            who = queries.annotator_row(session, token)
-            row = self.places.row(session, who) if self.places else None
-            if row is None or self.places is None:
-                return None
-            self.places.resume(session, row)
-            return Participant(self.places.stage(row), row.session or "", row.back)
-
-    def advance(self, token: str, stage: str, accepted: bool) -> None:
-        """Store that a person has done a stage before the work (`StudyPlaces.advance`).
-
-        Raises:
-            NoPlace: the person's place is taken.
-            InputError: the link is not known, or the person came for no study.
-        """
-        with self.database.atomic_write() as session:
-            places = self._study_places()
-            row = places.row(session, queries.annotator_row(session, token))
-            if row is None:
-                raise InputError("There is nothing to agree to here; open your link again.")
-            places.advance(session, row, stage, accepted)
-
-    def places_taken(self) -> Places | None:
-        """Count the study's places; None without a study."""
-        with self.database.reading() as session:
-            return self.places.count(session) if self.places else None
-
     def worker(self, session: Session, token: str) -> AnnotatorRow:
         """Find the annotator of a link who stores something now; see `StudyPlaces.worker`."""
         return self.places.worker(session, token) if self.places else queries.annotator_row(session, token)
-
-    def _study_places(self) -> StudyPlaces:
-        """Return the study's places, which must be there."""
-        if self.places is None:
-            raise InputError("Nobody is recruited here; open the link that you got.")
-        return self.places
 
     def _study_of(self, session: Session, who: AnnotatorRow) -> Study | None:
         """Return the study that an annotator came for; None for the invited."""
@@ -211,13 +143,8 @@ class EvaluationStore:
         """Return an annotator's next assignment; None when there is nothing left.
 
         What was shown and not answered comes again, with the same side on the left. Then come the onboarding checks,
-        then the pairs with the fewest answers of annotators who passed the checks (`assignments.next_pair`).
-
-        Args:
-            question: what is asked; an answer to another question does not answer this one.
-
-        Raises:
-            InputError: the link is not known.
+        then the pairs with the fewest answers of annotators who passed the checks (`assignments.next_pair`). An answer
+        to another question does not answer this one.
         """
         with self.database.atomic_write() as session:
             who = queries.annotator_row(session, token)
@@ -236,7 +163,7 @@ class EvaluationStore:
         self,
         token: str,
         assignment: int,
-        choice: Literal["left", "right"],
+        choice: str,
         reason: str = "",
         seconds: float | None = None,
         question: str = DEFAULT_QUESTION,
@@ -246,11 +173,12 @@ class EvaluationStore:
         The annotator's latest answer may be changed, so that a slip can be corrected; older ones may not.
 
         Args:
+            choice: one of left and right.
             seconds: the time from seeing the pair to the answer; None if it is not known.
 
         Raises:
-            InputError: the link is not known, the assignment is not the annotator's, it has been answered otherwise
-                before a later one, or the choice or seconds are invalid. Nothing is stored then.
+            InputError: the assignment is not the annotator's, it has been answered otherwise before a later one, or the
+                choice or seconds are invalid. Nothing is stored then.
         """
         if choice not in ("left", "right"):
             raise InputError(f"{choice!r} is not a choice; give left or right.")
@@ -266,11 +194,7 @@ class EvaluationStore:
                 assignments.settle(session, who, clean(question), self.places)
 
     def visit(self, token: str, place: int, question: str = DEFAULT_QUESTION) -> Visit | None:
-        """Return an annotator's view of a place (1 for the first pair); None if nothing was shown yet.
-
-        Raises:
-            InputError: the link is not known.
-        """
+        """Return an annotator's view of a place (1 for the first pair); None if nothing was shown yet."""
         with self.database.reading() as session:
             who = queries.annotator_row(session, token)
             at = select(AssignmentRow).where(AssignmentRow.annotator == who.number, AssignmentRow.place == place)
@@ -278,11 +202,7 @@ class EvaluationStore:
             return None if row is None else assignments.visit_of(session, row, question, self._study_of(session, who))
 
     def latest(self, token: str, question: str = DEFAULT_QUESTION) -> int | None:
-        """Return the place of an annotator's latest answer; None before the first.
-
-        Raises:
-            InputError: the link is not known.
-        """
+        """Return the place of an annotator's latest answer; None before the first."""
         with self.database.reading() as session:
             return assignments.last_place(session, queries.annotator_row(session, token).number, question)
 
@@ -290,14 +210,8 @@ class EvaluationStore:
 
     def judgements(self) -> list[Judgement]:
         """Return all answers about pairs that are not checks, in the order in which they were first given."""
-        with self.database.reading() as session:
-            return judgement_results.judgements(session)
+        return results.judgements(self.database)
 
     def progress(self, question: str = DEFAULT_QUESTION) -> Progress:
-        """Count the progress of the evaluation, and of each annotator.
-
-        Args:
-            question: the judgements of this question are counted; the checks of all questions say who passed.
-        """
-        with self.database.reading() as session:
-            return judgement_results.progress(session, question)
+        """Count the progress with a question, also of each annotator; the checks of all questions say who passed."""
+        return results.progress(self.database, question)

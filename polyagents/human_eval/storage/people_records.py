@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import delete, func, select
+from sqlalchemy import ColumnElement, delete, func, select
 from sqlalchemy.orm import Session
 
 from polyagents.errors import InputError
@@ -21,8 +21,8 @@ from polyagents.human_eval.storage.database_tables import (
     PaymentRow,
 )
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
-from polyagents.human_eval.storage.judgement_results import every_answer
 from polyagents.human_eval.storage.queries import failed_annotators, new_token
+from polyagents.human_eval.storage.results import every_answer
 from polyagents.human_eval.study import DECLINED, STAGES
 
 REMOVED = "…"  # in place of what a person said who is forgotten
@@ -30,47 +30,32 @@ REMOVED = "…"  # in place of what a person said who is forgotten
 
 @dataclass(frozen=True)
 class PersonWork:
-    """What a person of a platform did.
+    """What a person of a platform did; times are UTC in ISO 8601."""
 
-    Attributes:
-        number: of the participant in the store.
-        name: the pseudonym, as in reports.
-        person: the platform's name; "" once it is forgotten; `submission` likewise.
-        stage: one of study.STAGES, or how it ended.
-        seconds: from the arrival to the end; None before that.
-        judgements: without the checks.
-        passed: whether enough checks are right; True before the first.
-        approved: when the platform was told, UTC in ISO 8601; None if it was not. `rejected` likewise.
-        bonus: what was paid beyond the reward, in cents.
-    """
-
-    number: int
-    name: str
+    number: int  # of the participant in the store
+    name: str  # the pseudonym, as in reports
     study: str
-    person: str
-    submission: str
-    stage: str
+    person: str  # the platform's name; "" once it is forgotten
+    submission: str  # the same
+    stage: str  # one of study.STAGES, or how it ended
     arrived: str
     ended: str | None
-    seconds: float | None
-    judgements: int
+    seconds: float | None  # from the arrival to the end; None before that
+    judgements: int  # without the checks
     chats: int
     checks: int
     checks_right: int
-    passed: bool
-    approved: str | None
-    rejected: str | None
-    bonus: int
+    passed: bool  # whether enough checks are right; True before the first
+    approved: str | None  # when the platform was told; None if it was not
+    rejected: str | None  # the same
+    bonus: int  # what was paid beyond the reward, in cents
 
 
 def work_of_people(store: EvaluationStore, study: str | None = None) -> list[PersonWork]:
     """Return what each person of a study did, or of all studies, in the order in which they arrived."""
     with store.database.reading() as session:
-        failed, judged, checks = (
-            failed_annotators(session),
-            defaultdict[int, int](int),
-            defaultdict[int, list[bool]](list),
-        )
+        failed = failed_annotators(session)
+        judged, checks = defaultdict[int, int](int), defaultdict[int, list[bool]](list)
         for answer, assignment, _, pair in every_answer(session):
             if pair.right is None:
                 judged[assignment.annotator] += 1
@@ -117,31 +102,27 @@ def forget(store: EvaluationStore, person: str, answers: bool) -> dict[str, int]
     """Remove a person's identifiers, in all studies; return how many people and answers were removed.
 
     Args:
-        person: the platform's name, the pseudonym, or the name that was invited.
+        person: the platform's name, the pseudonym, or the name that was invited; an InputError says if nobody has it.
         answers: whether to remove what the person judged and said, too.
-
-    Raises:
-        InputError: nobody has this name.
     """
-    with store.database.atomic_write() as session:
-        owns = select(ParticipantRow.annotator).where(ParticipantRow.person == person)
-        named = AnnotatorRow.name == person
-        people = list(session.scalars(select(AnnotatorRow).where(named | AnnotatorRow.number.in_(owns))))
-        if not people:
-            raise InputError(
-                f"Nobody is called {person!r:.80} in {store.name}; give a name that a platform, or you, gave."
-            )
-        removed = [forget_one(session, who, answers, store.clock()) for who in people]
-    store.database.checkpoint()
-    return {"forgotten": len(people), "answers": sum(removed)}
+    owns = select(ParticipantRow.annotator).where(ParticipantRow.person == person)
+    removed = forget_all(store, (AnnotatorRow.name == person) | AnnotatorRow.number.in_(owns), answers)
+    if not removed["forgotten"]:
+        raise InputError(f"Nobody is called {person!r:.80} in {store.name}; give a name that a platform, or you, gave.")
+    return removed
 
 
 def forget_older(store: EvaluationStore, days: int, answers: bool) -> dict[str, int]:
-    """Remove the identifiers of all people of platforms whose last act is so many days ago."""
+    """Do the same for all people of platforms whose last act is so many days ago."""
+    before = (store.clock() - timedelta(days=days)).isoformat()
+    old = select(ParticipantRow.annotator).where(ParticipantRow.until < before, ParticipantRow.person.is_not(None))
+    return forget_all(store, AnnotatorRow.number.in_(old), answers)
+
+
+def forget_all(store: EvaluationStore, which: ColumnElement[bool], answers: bool) -> dict[str, int]:
+    """Remove the identifiers of some annotators; nothing of them is left in the database's log either."""
     with store.database.atomic_write() as session:
-        before = (store.clock() - timedelta(days=days)).isoformat()
-        old = select(AnnotatorRow).join(ParticipantRow, ParticipantRow.annotator == AnnotatorRow.number)
-        people = list(session.scalars(old.where(ParticipantRow.until < before, ParticipantRow.person.is_not(None))))
+        people = session.scalars(select(AnnotatorRow).where(which)).all()
         removed = [forget_one(session, who, answers, store.clock()) for who in people]
     store.database.checkpoint()
     return {"forgotten": len(people), "answers": sum(removed)}

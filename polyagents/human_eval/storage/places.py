@@ -1,7 +1,7 @@
 """The places of a study: who takes one, how far each person is, and when a place is offered again.
 
 A place is taken while its person has stored something within the study's minutes, and for good once its person has
-completed the study. Every function works within a write, in which nobody else writes: so no place has two people.
+completed the study. A place is given within a write, in which nobody else writes: so no place has two people.
 """
 
 from collections.abc import Callable
@@ -13,7 +13,9 @@ from sqlalchemy.orm import Session
 
 from polyagents.errors import InputError
 from polyagents.human_eval.storage import queries
+from polyagents.human_eval.storage.database import Database
 from polyagents.human_eval.storage.database_tables import AnnotatorRow, ParticipantRow
+from polyagents.human_eval.storage.views import Participant
 from polyagents.human_eval.study import COMPLETE, DECLINED, SCREENED_OUT, STAGES, Study
 
 Clock = Callable[[], datetime]
@@ -37,18 +39,78 @@ class Places:
 
 
 class StudyPlaces:
-    """The places of one study, by a clock."""
+    """The places of one study. Functions without a session are a transaction of their own.
 
-    def __init__(self, study: Study, clock: Clock):
-        self.study, self.clock = study, clock
+    A person who needs a place, where none is free, gets NoPlace; what the person has stored stays. A link that belongs
+    to nobody is an InputError.
+    """
 
-    def count(self, session: Session) -> Places:
+    def __init__(self, database: Database, study: Study, clock: Clock):
+        self.database, self.study, self.clock = database, study, clock
+
+    def taken(self) -> Places:
         """Count the places that are taken."""
-        open_places = ParticipantRow.stage.in_(STAGES) & (ParticipantRow.until >= self.clock().isoformat())
-        complete = ParticipantRow.stage == COMPLETE
-        own = select(func.count()).select_from(ParticipantRow).where(ParticipantRow.study == self.study.id)
-        found = [session.scalar(own.where(which)) or 0 for which in (complete, open_places)]
-        return Places(self.study.places, *found)
+        with self.database.reading() as session:
+            return self.count(session)
+
+    def arrive(self, person: str, submission: str, back: str = "", renew: bool = False) -> str:
+        """Return the token of a person whom a platform sends; who comes for the first time takes a place.
+
+        Args:
+            renew: whether the person may come with another submission than before.
+
+        Raises:
+            InputError: the submission is another person's, or the person has another one.
+        """
+        of_study = select(ParticipantRow).where(ParticipantRow.study == self.study.id)
+        with self.database.atomic_write() as session:
+            row = session.scalars(of_study.where(ParticipantRow.person == person)).first()
+            other = session.scalars(of_study.where(ParticipantRow.session == submission)).first()
+            if (other and other is not row) or (row and row.session != submission and not renew):
+                raise InputError(
+                    "This submission does not belong to you; open the study from the platform's page again."
+                )
+            if row is None:
+                self.check_free(session)
+                who, now = queries.new_person(session), self.clock()
+                row = ParticipantRow(annotator=who.number, study=self.study.id, person=person)
+                row.stage, row.arrived, row.until = self.study.stage(STAGES[0]), now.isoformat(), self.later(now)
+                session.add(row)
+            row.session, row.back = submission, back
+            return session.get_one(AnnotatorRow, row.annotator).token
+
+    def participant(self, token: str) -> Participant | None:
+        """Return how far a person is, who gets a new place if the old one was offered again; None for the invited."""
+        with self.database.atomic_write() as session:
+            row = self.row(session, queries.annotator_row(session, token))
+            if row is None:
+                return None
+            self.resume(session, row)
+            return Participant(self.stage(row), row.session or "", row.back)
+
+    def advance(self, token: str, stage: str, accepted: bool) -> None:
+        """Store that a person has done a stage before the work; one that is past changes nothing.
+
+        Args:
+            accepted: whether the person agreed, or answered the screening questions as they must be answered.
+        """
+        with self.database.atomic_write() as session:
+            row = self.row(session, queries.annotator_row(session, token))
+            if row is None:
+                raise InputError("There is nothing to agree to here; open your link again.")
+            if self.stage(row) != stage or stage == "work":
+                return
+            self.resume(session, row)
+            now = self.clock()
+            row.until = self.later(now)
+            if not accepted:
+                self.end(row, DECLINED if stage == "consent" else SCREENED_OUT)
+                return
+            if stage == "consent":
+                row.consent, row.consented = self.study.consent, now.isoformat()
+            row.stage = self.study.stage(STAGES[STAGES.index(stage) + 1])
+
+    # ---- within a transaction --------------------------------------------------------------------------------------
 
     def row(self, session: Session, who: AnnotatorRow) -> ParticipantRow | None:
         """Find a person's row; None for one who was invited, or came for another study."""
@@ -57,65 +119,8 @@ class StudyPlaces:
         )
         return session.scalars(own).first()
 
-    def arrive(self, session: Session, person: str, submission: str, back: str, renew: bool) -> str:
-        """Return the token of a person; who comes for the first time takes a place.
-
-        Args:
-            renew: whether the person may come with another submission than before.
-
-        Raises:
-            NoPlace: none is free.
-            InputError: the submission is another person's, or the person has another one.
-        """
-        of_study = select(ParticipantRow).where(ParticipantRow.study == self.study.id)
-        row = session.scalars(of_study.where(ParticipantRow.person == person)).first()
-        other = session.scalars(of_study.where(ParticipantRow.session == submission)).first()
-        if (other and other is not row) or (row and row.session != submission and not renew):
-            raise InputError("This submission does not belong to you; open the study from the platform's page again.")
-        if row is None:
-            self.check_free(session)
-            who, now = queries.new_person(session), self.clock()
-            row = ParticipantRow(annotator=who.number, study=self.study.id, person=person)
-            row.stage, row.arrived, row.until = self.study.stage(STAGES[0]), now.isoformat(), self.later(now)
-            session.add(row)
-        row.session, row.back = submission, back
-        return session.get_one(AnnotatorRow, row.annotator).token
-
-    def later(self, now: datetime) -> str:
-        """Return when the place of a person who stores something now is offered again."""
-        return (now + timedelta(minutes=self.study.minutes)).isoformat()
-
-    def check_free(self, session: Session) -> None:
-        """Refuse a person if no place is free.
-
-        Raises:
-            NoPlace: none is.
-        """
-        places = self.count(session)
-        if places.complete >= places.total:
-            raise NoPlace("This study is complete: nobody is needed any more. Thank you for your interest!")
-        if places.complete + places.open >= places.total:
-            raise NoPlace("All places of this study are taken at the moment. One may become free: come back later.")
-
-    def resume(self, session: Session, row: ParticipantRow) -> None:
-        """Give a person whose place was offered again another one.
-
-        Raises:
-            NoPlace: none is free; what the person has stored stays.
-        """
-        now = self.clock()
-        if row.stage in STAGES and row.until < now.isoformat():
-            self.check_free(session)
-            row.until = self.later(now)
-
     def worker(self, session: Session, token: str) -> AnnotatorRow:
-        """Find the annotator of a link who stores something now, which keeps the place.
-
-        Raises:
-            NotNow: the person is not at work.
-            NoPlace: the person's place was offered again and is taken.
-            InputError: the link belongs to nobody.
-        """
+        """Find the annotator of a link who stores something now, which keeps the place; NotNow if work is not due."""
         who = queries.annotator_row(session, token)
         row = self.row(session, who)
         if row is not None:
@@ -125,30 +130,36 @@ class StudyPlaces:
             row.until = self.later(self.clock())
         return who
 
+    def count(self, session: Session) -> Places:
+        """Count the places that are taken."""
+        open_places = ParticipantRow.stage.in_(STAGES) & (ParticipantRow.until >= self.clock().isoformat())
+        complete = ParticipantRow.stage == COMPLETE
+        own = select(func.count()).select_from(ParticipantRow).where(ParticipantRow.study == self.study.id)
+        found = [session.scalar(own.where(which)) or 0 for which in (complete, open_places)]
+        return Places(self.study.places, *found)
+
+    def check_free(self, session: Session) -> None:
+        """Refuse a person if no place is free."""
+        places = self.count(session)
+        if places.complete >= places.total:
+            raise NoPlace("This study is complete: nobody is needed any more. Thank you for your interest!")
+        if places.complete + places.open >= places.total:
+            raise NoPlace("All places of this study are taken at the moment. One may become free: come back later.")
+
+    def resume(self, session: Session, row: ParticipantRow) -> None:
+        """Give a person whose place was offered again another one."""
+        now = self.clock()
+        if row.stage in STAGES and row.until < now.isoformat():
+            self.check_free(session)
+            row.until = self.later(now)
+
+    def later(self, now: datetime) -> str:
+        """Return when the place of a person who stores something now is offered again."""
+        return (now + timedelta(minutes=self.study.minutes)).isoformat()
+
     def stage(self, row: ParticipantRow) -> str:
         """Return the stage of a person, or how it ended."""
         return self.study.stage(row.stage) if row.stage in STAGES else row.stage
-
-    def advance(self, session: Session, row: ParticipantRow, stage: str, accepted: bool) -> None:
-        """Store that a person has done a stage before the work; one that is past changes nothing.
-
-        Args:
-            accepted: whether the person agreed, or answered the screening questions as they must be answered.
-
-        Raises:
-            NoPlace: the person's place is taken.
-        """
-        if self.stage(row) != stage or stage == "work":
-            return
-        self.resume(session, row)
-        now = self.clock()
-        row.until = self.later(now)
-        if not accepted:
-            self.end(row, DECLINED if stage == "consent" else SCREENED_OUT)
-            return
-        if stage == "consent":
-            row.consent, row.consented = self.study.consent, now.isoformat()
-        row.stage = self.study.stage(STAGES[STAGES.index(stage) + 1])
 
     def end(self, row: ParticipantRow, how: str) -> None:
         """End a person's part in the study."""

@@ -40,11 +40,7 @@ def conversation_row(conversation: Conversation) -> ConversationRow:
 
 
 def conversation_of(row: ConversationRow) -> Conversation:
-    """Read a conversation from its row.
-
-    Raises:
-        ValueError: somebody has a model and says nothing.
-    """
+    """Read a conversation from its row; a ValueError says if somebody has a model and says nothing."""
     if silent := row.models.keys() - {speaker for speaker, _ in row.turns}:
         raise ValueError(f"conversation {row.name!r:.60} has a model of {min(silent)!r:.60}, who says nothing")
     turns = tuple(Utterance(speaker, text) for speaker, text in row.turns)
@@ -73,8 +69,7 @@ def pair_of(row: PairRow) -> ConversationPair:
 def messages_by_chat(rows: Iterable[MessageRow]) -> dict[int, list[ChatMessage]]:
     """Read the messages of each chat from its rows, which come in order.
 
-    Raises:
-        ValueError: one is missing, so that the next ones would be the other speaker's.
+    A missing one is a ValueError: the next ones would be the other speaker's.
     """
     found: dict[int, list[ChatMessage]] = {}
     for row in rows:
@@ -101,11 +96,7 @@ def words_by_conversation(session: Session) -> Mapping[str, int]:
 
 
 def pair_models(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
-    """Return the models of a pair's sides.
-
-    Raises:
-        ValueError: a side is of nobody.
-    """
+    """Return the models of a pair's sides; a ValueError says if a side is of nobody."""
     try:
         return models[row.conversation_0][row.speaker_0], models[row.conversation_1][row.speaker_1]
     except KeyError as error:
@@ -116,11 +107,7 @@ def pair_models(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
 
 
 def annotator_row(session: Session, token: str) -> AnnotatorRow:
-    """Find the annotator of a link.
-
-    Raises:
-        InputError: the link belongs to nobody.
-    """
+    """Find the annotator of a link; an InputError says if it belongs to nobody."""
     row = session.scalars(select(AnnotatorRow).where(AnnotatorRow.token == token)).first()
     if row is None:
         raise InputError("This link is not known here; ask for a new one where you got it.")

@@ -8,12 +8,7 @@ from sqlalchemy.orm import Session
 from polyagents.errors import InputError
 from polyagents.human_eval.records import ToolAnswer
 from polyagents.human_eval.storage.assignments import add_assignment, given_answer
-from polyagents.human_eval.storage.database_tables import (
-    AnswerRow,
-    AssignmentRow,
-    PairRow,
-    ParticipantRow,
-)
+from polyagents.human_eval.storage.database_tables import AnswerRow, AssignmentRow, PairRow, ParticipantRow
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.storage.queries import new_person
 from polyagents.human_eval.study import COMPLETE
@@ -22,8 +17,7 @@ from polyagents.human_eval.study import COMPLETE
 def add_answers(store: EvaluationStore, answers: Sequence[ToolAnswer]) -> int:
     """Store answers; return how many are new. A later answer of a person to the same question replaces the earlier one.
 
-    Raises:
-        InputError: a pair is not in the store; nothing is stored then.
+    If a pair is not in the store, an InputError says so, and nothing is stored.
     """
     new = 0
     with store.database.atomic_write() as session:

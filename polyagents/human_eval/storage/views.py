@@ -1,19 +1,20 @@
-"""The store's answers to the pages: an annotator, the next assignment, everybody's progress."""
+"""What the pages get from the store, and what people who chat are to do: values without a database."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from polyagents.human_eval.records import Conversation
+from polyagents.human_eval.records import ChatMessage, Conversation
+
+MOST = 100  # messages of the person in one chat
+RATE = ("replies", "whole", "both")
+
+Personas = tuple[str, str]
+"""The persona that the person plays, and the one that the model reads; "" if the task has no personas."""
 
 
 @dataclass(frozen=True)
 class InvitedAnnotator:
-    """A person who judges.
-
-    Attributes:
-        name: the name that was invited.
-        token: the secret part of the person's link.
-    """
+    """A person who judges, by the name that was invited; the token is the secret part of the person's link."""
 
     name: str
     token: str
@@ -21,27 +22,19 @@ class InvitedAnnotator:
 
 @dataclass(frozen=True)
 class Participant:
-    """How far a person is whom a platform has sent.
+    """How far a person is whom a platform has sent."""
 
-    Attributes:
-        stage: one of study.STAGES, or how it ended.
-        session: the platform's name of the submission; "" once it is forgotten.
-        back: the address that the submission is sent to; "" if it is the platform's usual one.
-    """
-
-    stage: str
-    session: str
-    back: str
+    stage: str  # one of study.STAGES, or how it ended
+    session: str  # the platform's name of the submission; "" once it is forgotten
+    back: str  # the address that the submission is sent to; "" if it is the platform's usual one
 
 
 @dataclass(frozen=True)
 class ShownSide:
-    """One side of a pair as an annotator sees it.
+    """One side of a pair as an annotator sees it: a whole conversation, and which of its speakers is judged.
 
-    Attributes:
-        conversation: the whole conversation. Its `models` and `source` are not for the annotator's eyes; `turns` name
-            nobody but speaker_1 and speaker_2.
-        speaker: the one of them who is judged.
+    The conversation's `models` and `source` are not for the annotator's eyes; its `turns` name nobody but speaker_1 and
+    speaker_2.
     """
 
     conversation: Conversation
@@ -50,37 +43,23 @@ class ShownSide:
 
 @dataclass(frozen=True)
 class Assignment:
-    """A pair as one annotator sees it; it does not show whether it is an onboarding check.
+    """A pair as one annotator sees it; it does not show whether it is an onboarding check."""
 
-    Attributes:
-        number: distinguishes it from the assignments of all annotators; `answer` takes it.
-        place: 1 for the annotator's first, and so on.
-        total: how many pairs the annotator will see, checks included.
-        left: the left side, drawn for each annotator and pair, and the same whenever it is shown again.
-        right: the other side.
-    """
-
-    number: int
-    place: int
-    total: int
-    left: ShownSide
+    number: int  # distinguishes it from the assignments of all annotators; `EvaluationStore.answer` takes it
+    place: int  # 1 for the annotator's first, and so on
+    total: int  # how many pairs the annotator will see, checks included
+    left: ShownSide  # drawn for each annotator and pair, and the same whenever it is shown again
     right: ShownSide
 
 
 @dataclass(frozen=True)
 class Visit:
-    """An annotator's view of one place.
-
-    Attributes:
-        choice: the answer, left or right; "" before it is given.
-        reason: the reason that was given with it.
-        last: the place of the annotator's latest answer; None before the first.
-    """
+    """An annotator's view of one place."""
 
     assignment: Assignment
-    choice: str
+    choice: str  # the answer, left or right; "" before it is given
     reason: str
-    last: int | None
+    last: int | None  # the place of the annotator's latest answer; None before the first
 
     @property
     def closed(self) -> bool:
@@ -90,43 +69,79 @@ class Visit:
 
 @dataclass(frozen=True)
 class AnnotatorProgress:
-    """The progress of one annotator with a question.
-
-    Attributes:
-        name: the name that was invited.
-        token: the secret part of the link.
-        judged: how many pairs the annotator judged, without the checks.
-        checks: how many onboarding checks were answered, to any question, since they are about the person.
-        checks_right: how many of them were answered correctly.
-        passed: whether that is enough; True before the first check.
-        last: when the last answer to any question came, UTC in ISO 8601; None before the first.
-    """
+    """The progress of one annotator with a question; onboarding checks are about the person, so all questions count."""
 
     name: str
     token: str
-    judged: int
-    checks: int
+    judged: int  # pairs, without the checks
+    checks: int  # that were answered
     checks_right: int
-    passed: bool
-    last: str | None
+    passed: bool  # whether that is enough; True before the first check
+    last: str | None  # when the last answer to any question came, UTC in ISO 8601; None before the first
 
 
 @dataclass(frozen=True)
 class Progress:
-    """The progress of the evaluation of a question.
-
-    Attributes:
-        conversations: how many were imported.
-        pairs: how many pairs there are, without the checks.
-        checks: how many onboarding checks there are.
-        judged: how many pairs have a judgement of an annotator who passed.
-        matchups: (model, model), in alphabetical order -> judgements of annotators who passed.
-        annotators: everybody, in the order in which they were invited.
-    """
+    """The progress of the evaluation of a question."""
 
     conversations: int
-    pairs: int
+    pairs: int  # without the checks
     checks: int
-    judged: int
-    matchups: Mapping[tuple[str, str], int]
-    annotators: Sequence[AnnotatorProgress]
+    judged: int  # pairs that have a judgement of an annotator who passed
+    matchups: Mapping[tuple[str, str], int]  # models, in alphabetical order -> judgements of annotators who passed
+    annotators: Sequence[AnnotatorProgress]  # in the order in which they were invited
+
+
+@dataclass(frozen=True)
+class ChatterProgress:
+    """The progress of one person who chats."""
+
+    name: str
+    token: str
+    finished: int  # chats
+    open: int
+    last: str | None  # when the last one was finished, UTC in ISO 8601; None before the first
+
+
+@dataclass(frozen=True)
+class ChatPlan:
+    """The task of the people who chat."""
+
+    models: Sequence[str]  # the names of the models that people may talk to
+    personas: Sequence[Personas] = (("", ""),)  # of the chats, which use them in turn
+    turns: int = 6  # messages of the person that a chat needs before it may be finished
+    conversations: int = 2  # of each person
+    rate: str = "both"  # one of RATE
+    problems: Sequence[str] = ()  # what may be ticked below a reply
+    seed: int = 0  # decides which model each person meets first
+
+    @property
+    def rates_whole(self) -> bool:
+        """Whether a chat needs a rating to be finished."""
+        return self.rate != "replies"
+
+    @property
+    def rates_replies(self) -> bool:
+        """Whether replies are called good or bad."""
+        return self.rate != "whole"
+
+
+@dataclass(frozen=True)
+class ChatState:
+    """The state of a chat."""
+
+    number: int  # distinguishes it from all other chats
+    place: int  # 1 for the person's first; `ChatStore.current` counts the chats with models of the plan
+    model: str  # hidden from the person
+    personas: Personas
+    messages: tuple[ChatMessage, ...]  # the first, third, ... are the person's
+
+    @property
+    def waits(self) -> bool:
+        """Whether the last message has no reply yet."""
+        return len(self.messages) % 2 == 1
+
+    @property
+    def replies(self) -> int:
+        """How many replies the model has given."""
+        return len(self.messages) // 2

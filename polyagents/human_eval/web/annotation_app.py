@@ -7,14 +7,17 @@ from starlette.responses import RedirectResponse, Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
+from polyagents.errors import InputError
 from polyagents.human_eval.blind import halves
 from polyagents.human_eval.records import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
-from polyagents.human_eval.web.forms import REASON, read_answer, whole
+from polyagents.human_eval.web.forms import measured, read_fields, whole, written
 from polyagents.human_eval.web.questions import AnnotationQuestion
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
 from polyagents.human_eval.web.study_pages import StudyPages, Verify
 from polyagents.human_eval.web.texts import Texts
+
+REASON = 5_000  # characters
 
 
 def create_app(
@@ -86,16 +89,14 @@ class AnnotationPages:
     async def answer(self, request: Request) -> Response:
         """Store an answer; it is on the disk before the page says so. The same one again changes nothing."""
         token = await run_in_threadpool(known_token, self.store, request)
-        given = await read_answer(request)
-        await run_in_threadpool(
-            self.store.answer,
-            token,
-            given.assignment,
-            given.choice,
-            given.reason,
-            given.seconds,
-            question=self.question.text,
-        )
+        fields = await read_fields(request)
+        choice, reason = fields.get("choice"), written(fields, "reason")
+        if choice not in ("left", "right"):
+            raise InputError("No side is chosen; go back and choose one.")
+        if len(reason) > REASON:
+            raise InputError(f"The reason has {len(reason):,} characters; at most {REASON:,} are kept, so shorten it.")
+        shown, seconds = whole(fields.get("assignment", "")), measured(fields.get("seconds", ""))
+        await run_in_threadpool(self.store.answer, token, shown, choice, reason, seconds, self.question.text)
         return RedirectResponse(ANNOTATE_PATH + token, 303)
 
     def progress(self, request: Request) -> Response:
@@ -104,7 +105,7 @@ class AnnotationPages:
         return page(
             request,
             "progress.html",
-            places=self.store.places_taken(),
+            places=self.store.places and self.store.places.taken(),
             question=self.question.text,
             progress=self.store.progress(self.question.text),
             links=ANNOTATE_PATH,

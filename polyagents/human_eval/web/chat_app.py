@@ -14,10 +14,10 @@ from polyagents.human_eval.chat_replies import ChatModels
 from polyagents.human_eval.records import ANNOTATE_PATH, OWN_PERSONA, PROGRESS_PATH
 from polyagents.human_eval.statistics import display
 from polyagents.human_eval.statistics.ratings import ratings
-from polyagents.human_eval.storage.chat_plan import MOST, ChatState
-from polyagents.human_eval.storage.chat_results import open_chats, people, rated_chats
 from polyagents.human_eval.storage.chat_store import RATINGS, ChatStore
-from polyagents.human_eval.web.forms import FIELDS, read_fields, whole
+from polyagents.human_eval.storage.results import chatters, open_chats, rated_chats
+from polyagents.human_eval.storage.views import MOST, ChatState
+from polyagents.human_eval.web.forms import FIELDS, read_fields, whole, written
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
 from polyagents.human_eval.web.study_pages import StudyPages, Verify
 from polyagents.human_eval.web.texts import Texts
@@ -109,11 +109,7 @@ class ChatPages:
             done.exception()
 
     def answered(self, chat: ChatState) -> ChatState:
-        """Return the chat with a reply; this runs in the models' thread.
-
-        Raises:
-            Refused: 503, if the model fails; what the person said is kept.
-        """
+        """Return the chat with a reply; this runs in the models' thread. If the model fails, nothing said is lost."""
         latest = self.chats.read(chat.number)  # while this one waited, another window may have got the reply
         if not latest.waits:
             return latest
@@ -162,16 +158,16 @@ class ChatPages:
         """Show the organiser's page."""
         check_organiser(request, self.organiser)
         store = self.chats.store
-        waiting, rated = open_chats(store), {one.model: one for one in ratings(rated_chats(store))}
+        waiting, rated = open_chats(store.database), {one.model: one for one in ratings(rated_chats(store.database))}
         return page(
             request,
             "chat_progress.html",
-            places=store.places_taken(),
+            places=store.places and store.places.taken(),
             models=[
                 (model, rated.get(model), waiting.get(model, 0))
                 for model in sorted({*rated, *waiting, *self.chats.plan.models})
             ],
-            people=people(store),
+            people=chatters(store.database),
             conversations=self.chats.plan.conversations,
             links=ANNOTATE_PATH,
             ago=ago,
@@ -180,12 +176,8 @@ class ChatPages:
 
 
 def said(fields: dict[str, str]) -> str:
-    """Read the message of a form.
-
-    Raises:
-        InputError: it is empty, or too long.
-    """
-    text = fields.get("text", "").replace("\r\n", "\n").strip()
+    """Read the message of a form; an InputError says if it is empty, or too long."""
+    text = written(fields, "text")
     if not text:
         raise InputError("The message is empty; write something first.")
     if len(text) > LONGEST:

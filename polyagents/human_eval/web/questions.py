@@ -10,15 +10,10 @@ LONGEST = 300  # characters: it is a heading
 
 @dataclass(frozen=True)
 class AnnotationQuestion:
-    """A question about two speakers.
+    """A question about two speakers."""
 
-    Attributes:
-        text: as it is asked, and stored with every answer.
-        choice: the text of the two buttons; {} is the speaker.
-    """
-
-    text: str
-    choice: str = "{}"
+    text: str  # as it is asked, and stored with every answer
+    choice: str = "{}"  # the text of the two buttons; {} is the speaker
 
 
 # ACUTE-Eval's four (Li et al. 2019), in the words of ParlAI's parlai/crowdsourcing/tasks/acute_eval/fast_eval.py.
@@ -38,11 +33,7 @@ PRESETS = {
 
 
 def question_of(given: str) -> AnnotationQuestion:
-    """Return a preset by its name, or a question in the organiser's own words.
-
-    Raises:
-        InputError: a single word that names no preset, nothing at all, or far too much.
-    """
+    """Return a preset by its name, or a question in the organiser's own words, which are more than one."""
     text = " ".join(given.split())
     if text in PRESETS:
         return PRESETS[text]

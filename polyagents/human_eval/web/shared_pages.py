@@ -45,11 +45,7 @@ HEADERS = guard.HEADERS | {POLICY: guard.HEADERS[POLICY].replace("form-action 'n
 def application(
     routes: Sequence[BaseRoute], texts: Texts | None = None, headers: Mapping[str, str] = HEADERS
 ) -> ASGIApp:
-    """Make an ASGI application with these pages, whose errors are pages, too.
-
-    Args:
-        texts: of the pages; None for English.
-    """
+    """Make an ASGI application with these pages, whose errors are pages, too; no texts are English."""
     app = Starlette(
         routes=[
             *routes,
@@ -92,12 +88,7 @@ def known_token(store: EvaluationStore, request: Request) -> str:
 
 
 def check_organiser(request: Request, organiser: str) -> None:
-    """Refuse everybody without the organiser's link.
-
-    Raises:
-        HTTPException: 404.
-        Refused: 429, one request too many of the link, or of this address with links that nobody has.
-    """
+    """Refuse everybody without the organiser's link, and count the request, as `known_token` does."""
     if not hmac.compare_digest(request.path_params["token"].encode(), organiser.encode()):
         count_stranger(request)
         raise HTTPException(

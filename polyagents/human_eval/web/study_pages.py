@@ -7,7 +7,6 @@ like an invited person's; until the work begins, and after it, that link shows a
 import logging
 import re
 from collections.abc import Callable
-from dataclasses import dataclass
 from urllib.parse import quote
 
 from markdown_it import MarkdownIt
@@ -21,6 +20,7 @@ from starlette.routing import Route
 from polyagents.errors import InputError
 from polyagents.human_eval.records import ANNOTATE_PATH, JOIN_PATH
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.storage.views import Participant
 from polyagents.human_eval.study import COMPLETE, DECLINED, PLATFORMS, REJECTED, SCREENED_OUT, Study
 from polyagents.human_eval.web.forms import FIELDS, read_fields
 from polyagents.human_eval.web.shared_pages import FAILED, HEADERS, POLICY, count_stranger, known_token, page
@@ -43,43 +43,34 @@ ENDS = {
 RETURN = "Please return your submission on the platform's page."
 
 
-@dataclass
 class StudyPages:
     """The pages of a store's study; without a study, no page of these.
 
     Attributes:
         verify: confirms submissions; None accepts every one with identifiers of the right form.
+        routes: the addresses of these pages.
+        headers: of all pages. MTurk may show its people's pages in its frame, and gets their last form.
     """
 
-    store: EvaluationStore
-    verify: Verify | None = None
-
-    @property
-    def study(self) -> Study | None:
-        """The study, if there is one."""
-        return self.store.places.study if self.store.places else None
-
-    @property
-    def routes(self) -> list[Route]:
-        """The addresses of these pages."""
-        return [
-            Route(JOIN_PATH, self.join),
-            Route(ANNOTATE_PATH + "{token}/step", self.advance, methods=["POST"]),
-        ] * bool(self.study)
-
-    @property
-    def headers(self) -> dict[str, str]:
-        """The headers of all pages. MTurk may show its people's pages in its frame, and gets their last form."""
-        if self.study is None or self.study.platform != "mturk":
-            return HEADERS
-        framed = HEADERS[POLICY].replace("frame-ancestors 'none'", f"frame-ancestors {' '.join(FRAMES)}")
-        return HEADERS | {POLICY: framed.replace("form-action 'self'", f"form-action 'self' {' '.join(SUBMIT)}")}
+    def __init__(self, store: EvaluationStore, verify: Verify | None = None):
+        self.store, self.places, self.verify = store, store.places, verify
+        self.routes, self.headers = [], HEADERS
+        if self.places:
+            self.routes = [
+                Route(JOIN_PATH, self.join),
+                Route(ANNOTATE_PATH + "{token}/step", self.advance, methods=["POST"]),
+            ]
+            if self.places.study.platform == "mturk":
+                policy = HEADERS[POLICY].replace("frame-ancestors 'none'", f"frame-ancestors {' '.join(FRAMES)}")
+                policy = policy.replace("form-action 'self'", f"form-action 'self' {' '.join(SUBMIT)}")
+                self.headers = HEADERS | {POLICY: policy}
 
     # ---- arrival ---------------------------------------------------------------------------------------------------
 
     def join(self, request: Request) -> Response:
         """Lead a person who arrives to the person's own link."""
-        study = self.store.places.study  # type: ignore[union-attr]  # the route is there with a study only
+        assert self.places  # the route is there with a study only
+        study = self.places.study
         rules, given = PLATFORMS[study.platform], request.query_params
         person, submission = (given.get(name, "").strip() for name in (rules.person, rules.session))
         count_stranger(request)
@@ -96,19 +87,19 @@ class StudyPages:
             raise InputError("This address names another place than MTurk; open it from the platform's page again.")
         if self.verify and not confirmed(self.verify, person, submission):
             raise InputError("The platform does not know this submission; open the study from its page again.")
-        token = self.store.arrive(person, submission, back, rules.renews or self.verify is not None)
+        token = self.places.arrive(person, submission, back, rules.renews or self.verify is not None)
         return RedirectResponse(ANNOTATE_PATH + token, 303)
 
     # ---- before and after the work ---------------------------------------------------------------------------------
 
     def due(self, request: Request, token: str) -> Response | None:
         """Return the page that a person must see now; None if it is the work, as for everybody who was invited."""
-        who = self.store.participant(token)
-        study = self.study
-        if who is None or study is None or who.stage == "work":
+        who = self.places and self.places.participant(token)
+        if not self.places or not who or who.stage == "work":
             return None
+        study = self.places.study
         if who.stage in ENDS:
-            return self.end(request, study, who.stage, who.session, who.back)
+            return self.end(request, study, who)
         return page(
             request,
             "step.html",
@@ -118,11 +109,11 @@ class StudyPages:
             questions=study.questions if who.stage == "screening" else (),
         )
 
-    def end(self, request: Request, study: Study, how: str, submission: str, back: str) -> Response:
+    def end(self, request: Request, study: Study, who: Participant) -> Response:
         """Show how it ended, with the code of those who have one."""
-        code = {COMPLETE: study.code, SCREENED_OUT: study.screen_out_code}.get(how, "")
+        code = {COMPLETE: study.code, SCREENED_OUT: study.screen_out_code}.get(who.stage, "")
         address = PLATFORMS[study.platform].back.format(quote(code)) if code else ""
-        heading, sentence = ENDS[how]
+        heading, sentence = ENDS[who.stage]
         return page(
             request,
             "end.html",
@@ -131,15 +122,16 @@ class StudyPages:
             code=code,
             address=address,
             # MTurk has no code: the form itself tells it that the work is done.
-            form=f"{back}/mturk/externalSubmit" if back and how == COMPLETE else "",
-            submission=submission,
-            comes_back=RETURN if study.platform != "link" and not code and how != COMPLETE else "",
+            form=f"{who.back}/mturk/externalSubmit" if who.back and who.stage == COMPLETE else "",
+            submission=who.session,
+            comes_back=RETURN if study.platform != "link" and not code and who.stage != COMPLETE else "",
         )
 
     async def advance(self, request: Request) -> Response:
         """Store a stage that a person has done; the same again changes nothing."""
+        assert self.places
         token = await run_in_threadpool(known_token, self.store, request)
-        questions = self.study.questions if self.study else []
+        questions = self.places.study.questions
         fields = await read_fields(request, FIELDS + len(questions))
         stage = fields.get("stage", "")
         accepted = stage != "consent" or fields.get("agree") == "yes"
@@ -150,16 +142,12 @@ class StudyPages:
             if not all(answer in one.options for answer, one in zip(answers, questions, strict=True)):
                 raise InputError("A question has no answer yet; go back and choose one.")
             accepted = all(answer in one.accepted for answer, one in zip(answers, questions, strict=True))
-        await run_in_threadpool(self.store.advance, token, stage, accepted)
+        await run_in_threadpool(self.places.advance, token, stage, accepted)
         return RedirectResponse(ANNOTATE_PATH + token, 303)
 
 
 def confirmed(verify: Verify, person: str, submission: str) -> bool:
-    """Ask the platform about a submission.
-
-    Raises:
-        Refused: 503, it does not answer.
-    """
+    """Ask the platform about a submission; 503 if it does not answer."""
     try:
         return verify(person, submission)
     except InputError as error:

@@ -40,11 +40,7 @@ class Texts:
 
 
 def read_texts(path: str = "") -> Texts:
-    """Read the texts of a file; "" for English.
-
-    Raises:
-        InputError: it cannot be read, or a text in it has no English, or other values.
-    """
+    """Read the texts of a file; "" for English. A text is refused that is not a translation, or has other values."""
     english = read_json(ENGLISH)
     if not path:
         return Texts(english)

@@ -1,0 +1,173 @@
+"""What came of an evaluation: every judgement, every finished chat, and everybody's progress."""
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+
+from sqlalchemy import ColumnElement, func, select
+from sqlalchemy.orm import Session
+
+from polyagents.human_eval.records import Judgement, RatedChat
+from polyagents.human_eval.storage.database import Database
+from polyagents.human_eval.storage.database_tables import (
+    AnnotatorRow,
+    AnswerRow,
+    AssignmentRow,
+    ChatRow,
+    MessageRow,
+    PairRow,
+)
+from polyagents.human_eval.storage.queries import (
+    SpeakerModels,
+    failed_annotators,
+    messages_by_chat,
+    models_by_conversation,
+    pair_models,
+    words_by_conversation,
+)
+from polyagents.human_eval.storage.views import AnnotatorProgress, ChatterProgress, Progress
+
+JoinedAnswer = tuple[AnswerRow, AssignmentRow, AnnotatorRow, PairRow]
+"""An answer and what it belongs to."""
+
+# ---- judgements ----------------------------------------------------------------------------------------------------
+
+
+def every_answer(session: Session) -> Iterator[JoinedAnswer]:
+    """Read all answers, including those to checks, in the order in which they were first given."""
+    rows = (
+        select(AnswerRow, AssignmentRow, AnnotatorRow, PairRow)
+        .join(AssignmentRow, AssignmentRow.number == AnswerRow.assignment)
+        .join(AnnotatorRow, AnnotatorRow.number == AssignmentRow.annotator)
+        .join(PairRow, PairRow.number == AssignmentRow.pair)
+        .order_by(AnswerRow.number)
+    )
+    return iter(session.execute(rows))
+
+
+def judgements(database: Database) -> list[Judgement]:
+    """Return all answers about pairs that are not checks, in the order in which they were first given."""
+    with database.reading() as session:
+        failed, models = failed_annotators(session), models_by_conversation(session)
+        found, words = [], words_by_conversation(session)
+        for answer, assignment, annotator, pair in every_answer(session):
+            if pair.right is None:
+                both = pair_models(pair, models)
+                found.append(
+                    Judgement(
+                        annotator=annotator.name,
+                        pair=pair.name,
+                        models=both,
+                        winner=both[answer.choice],
+                        question=answer.question,
+                        reason=answer.reason,
+                        seconds=answer.seconds,
+                        passed=assignment.annotator not in failed,
+                        started=answer.started or "",
+                        ended=answer.answered,
+                        words=words[pair.conversation_0] + words[pair.conversation_1],
+                    )
+                )
+        return found
+
+
+def progress(database: Database, question: str) -> Progress:
+    """Count the progress of the evaluation of a question, and of each annotator."""
+    with database.reading() as session:
+        failed, models = failed_annotators(session), models_by_conversation(session)
+        rows = list(every_answer(session))
+        pairs = list(session.scalars(select(PairRow)))
+        real = [pair for pair in pairs if pair.right is None]
+        valid = [
+            pair
+            for answer, assignment, _, pair in rows
+            if answer.question == question and pair.right is None and assignment.annotator not in failed
+        ]
+        matchups = Counter({matchup(pair, models): 0 for pair in real})
+        matchups.update(matchup(pair, models) for pair in valid)
+        annotators = session.scalars(select(AnnotatorRow).order_by(AnnotatorRow.number))
+        return Progress(
+            conversations=len(models),
+            pairs=len(real),
+            checks=len(pairs) - len(real),
+            judged=len({pair.number for pair in valid}),
+            matchups=dict(sorted(matchups.items())),
+            annotators=[annotator_progress(row, rows, row.number not in failed, question) for row in annotators],
+        )
+
+
+def matchup(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
+    """Return the models of a pair's sides in alphabetical order."""
+    first, second = sorted(pair_models(row, models))
+    return first, second
+
+
+def annotator_progress(
+    who: AnnotatorRow, every: Sequence[JoinedAnswer], passed: bool, question: str
+) -> AnnotatorProgress:
+    """Count one annotator's progress with a question; `every` has the answers to all questions."""
+    own = [(answer, pair) for answer, assignment, _, pair in every if assignment.annotator == who.number]
+    checks = [answer.choice == pair.right for answer, pair in own if pair.right is not None]
+    return AnnotatorProgress(
+        name=who.name,
+        token=who.token,
+        judged=sum(pair.right is None for answer, pair in own if answer.question == question),
+        checks=len(checks),
+        checks_right=sum(checks),
+        passed=passed,
+        last=max((answer.answered for answer, _ in own), default=None),
+    )
+
+
+# ---- chats ---------------------------------------------------------------------------------------------------------
+
+
+def rated_chats(database: Database) -> list[RatedChat]:
+    """Return all finished chats, in the order in which they began."""
+    finished = (
+        select(ChatRow, AnnotatorRow)
+        .join(AnnotatorRow, AnnotatorRow.number == ChatRow.annotator)
+        .where(ChatRow.ended.is_not(None))
+        .order_by(ChatRow.number)
+    )
+    with database.reading() as session:
+        failed = failed_annotators(session)
+        said = messages_by_chat(session.scalars(select(MessageRow).order_by(MessageRow.chat, MessageRow.place)))
+        return [
+            RatedChat(
+                number=row.number,
+                annotator=who.name,
+                model=row.model,
+                messages=tuple(said.get(row.number, ())),
+                rating=row.rating,
+                conversation=row.conversation or "",
+                passed=row.annotator not in failed,
+            )
+            for row, who in session.execute(finished)
+        ]
+
+
+def open_chats(database: Database) -> dict[str, int]:
+    """Count the chats of each model that are not finished."""
+    with database.reading() as session:
+        return chats_by_model(session, ChatRow.ended.is_(None))
+
+
+def chats_by_model(session: Session, *which: ColumnElement[bool]) -> dict[str, int]:
+    """Count the chats of each model; `which` selects some of them."""
+    counts = select(ChatRow.model, func.count()).where(*which).group_by(ChatRow.model)
+    return {model: count for model, count in session.execute(counts)}  # noqa: C416  a row is no pair to mypy
+
+
+def chatters(database: Database) -> list[ChatterProgress]:
+    """Return the progress in chats of everybody who was invited, in the order of the invitations."""
+    counts = (
+        select(AnnotatorRow, func.count(ChatRow.ended), func.count(ChatRow.number), func.max(ChatRow.ended))
+        .outerjoin(ChatRow, ChatRow.annotator == AnnotatorRow.number)
+        .group_by(AnnotatorRow.number)
+        .order_by(AnnotatorRow.number)
+    )
+    with database.reading() as session:
+        return [
+            ChatterProgress(who.name, who.token, finished, every - finished, last)
+            for who, finished, every, last in session.execute(counts)
+        ]
