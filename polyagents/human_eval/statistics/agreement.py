@@ -21,11 +21,9 @@ class Agreement:
     """How far annotators agree on the pairs that at least two of them judged.
 
     Attributes:
-        pairs: how many there are.
         share: of two annotators of a pair, drawn at random, how often they agree; 0 to 1, mean over pairs.
         alpha: Krippendorff's: 1 full agreement, 0 as by chance, below 0 less than that. None if it is not defined,
             since nobody ever differed in any matchup, and chance would agree as well.
-        has_intervals: False of fewer than FEWEST pairs; low and high are then NaN.
     """
 
     pairs: int
@@ -34,7 +32,7 @@ class Agreement:
 
     @property
     def has_intervals(self) -> bool:
-        """Whether there are enough pairs for intervals."""
+        """Whether there are enough pairs for intervals; otherwise, low and high are NaN."""
         return self.pairs >= FEWEST
 
 

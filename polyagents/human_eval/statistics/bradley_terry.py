@@ -17,31 +17,20 @@ MOST_STEPS = 100  # of a fit; a handful is usual
 
 @dataclass(frozen=True)
 class RankedModel:
-    """A model and its place.
-
-    Attributes:
-        strength: log-odds, with mean 0 over the models: a difference of 1 is a win rate of .73, one of 2 of .88.
-        win_rate: how often it would be preferred over one of the others, drawn at random; 0 to 1.
-        judgements: that it took part in.
-    """
+    """A model and its place."""
 
     model: str
-    strength: Estimate
-    win_rate: Estimate
-    judgements: int
+    strength: Estimate  # log-odds, mean 0 over the models: a difference of 1 is a win rate of .73, one of 2 of .88
+    win_rate: Estimate  # how often it would be preferred over one of the others, drawn at random; 0 to 1
+    judgements: int  # that it took part in
 
 
 @dataclass(frozen=True)
 class Ranking:
-    """Models by strength.
+    """Models by strength."""
 
-    Attributes:
-        models: the strongest first; none if they cannot be ranked.
-        note: one sentence on what the intervals speak of, or on why there is no ranking.
-    """
-
-    models: tuple[RankedModel, ...]
-    note: str
+    models: tuple[RankedModel, ...]  # the strongest first; none if they cannot be ranked
+    note: str  # one sentence on what the intervals speak of, or on why there is no ranking
 
 
 def rank(judgements: Sequence[Judgement], seed: int, resamples: int = RESAMPLES) -> Ranking:
@@ -161,24 +150,17 @@ def resampled(by_annotator: Floats, seed: int, resamples: int) -> Floats:
 
 
 def estimates(values: Floats, draws: Floats, units: int) -> list[Estimate]:
-    """Add to each number the interval of its resamples.
-
-    Args:
-        draws: their resamples [R, K].
-    """
+    """Add to each of K numbers the interval of its resamples [R, K]."""
     low, high = bootstrap_interval(draws, units)
     return [Estimate(float(v), float(a), float(b)) for v, a, b in zip(values, low, high, strict=True)]
 
 
 def note(models: int, annotators: int) -> str:
     """Say whom the intervals describe."""
+    text = f"The intervals say what other people like these {annotators} annotators might have said."
     if annotators < ENOUGH_ANNOTATORS:
         text = (
             f"With fewer than {ENOUGH_ANNOTATORS} annotators ({annotators}) the intervals describe only these "
             f"people, not others like them."
         )
-    else:
-        text = f"The intervals say what other people like these {annotators} annotators might have said."
-    if models == 2:
-        text += " With two models the ranking is their win rate, with half a win added to each."
-    return text
+    return text + " With two models the ranking is their win rate, with half a win added to each." * (models == 2)

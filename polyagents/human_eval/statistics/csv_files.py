@@ -57,12 +57,8 @@ def judgement_tables(
     filtered: Sequence[FilteredJudgement], found: Sequence[Section], people: Sequence[AnnotatorSummary]
 ) -> dict[str, bytes]:
     """Return the judgements and the results as CSV files by name."""
-    agreed = [(section, section.agreement) for section in found]
     return {
-        "judgements.csv": as_csv(
-            JUDGEMENT,
-            [judgement_row(one) for one in filtered],
-        ),
+        "judgements.csv": as_csv(JUDGEMENT, map(judgement_row, filtered)),
         # Each comparison has two rows, one for either model, so that a pivot is the matrix.
         "win_rates.csv": as_csv(
             ["question", "model", "opponent", "wins", "judgements", "win_rate", "low", "high", "p_value"],
@@ -83,12 +79,7 @@ def judgement_tables(
         ),
         "agreement.csv": as_csv(
             ("question", "pairs", *with_ends("share"), *with_ends("alpha")),
-            [
-                [section.question, of.pairs, *ends(of.share), *ends(of.alpha)]
-                if of
-                else [section.question, 0, *[None] * 6]
-                for section, of in agreed
-            ],
+            map(agreement_row, found),
         ),
         "annotators.csv": as_csv(
             ["annotator", "passed", "judgements", "counted", "median_seconds", "compared", "agreement", "too_fast"],
@@ -105,6 +96,13 @@ def judgement_row(one: FilteredJudgement) -> list[Cell]:
     j = one.judgement
     said = [j.annotator, j.pair, *j.models, j.winner, j.question, j.reason, j.seconds, yes(j.passed), one.left_out]
     return [*said, j.started, j.ended, yes(j.too_fast)]
+
+
+def agreement_row(section: Section) -> list[Cell]:
+    """Return a row of agreement.csv."""
+    of = section.agreement
+    found: list[Cell] = [of.pairs, *ends(of.share), *ends(of.alpha)] if of else [0, *ends(None), *ends(None)]
+    return [section.question, *found]
 
 
 def yes(value: bool) -> str:
@@ -124,31 +122,13 @@ def rating_tables(chats: Sequence[RatedChat], rated: Sequence[ModelRating]) -> d
         ),
         "chats.csv": as_csv(
             ["chat", "annotator", "model", "rating", "replies", "good", "bad", "conversation", "left_out"],
-            [chat_row(chat) for chat in chats],
+            map(chat_row, chats),
         ),
         "replies.csv": as_csv(
             ["chat", "annotator", "model", "message", "reply", "rating", "left_out", "problems"],
-            [
-                [
-                    c.number,
-                    c.annotator,
-                    c.model,
-                    asked.text,
-                    reply.text,
-                    VERDICTS[reply.good],
-                    left_out(c),
-                    problems(reply),
-                ]
-                for c in chats
-                for asked, reply in zip(c.messages[::2], c.messages[1::2], strict=False)
-            ],
+            [reply_row(c, *two) for c in chats for two in zip(c.messages[::2], c.messages[1::2], strict=False)],
         ),
     }
-
-
-def problems(reply: ChatMessage) -> str:
-    """List what a person found wrong with a reply."""
-    return "; ".join(reply.problems)
 
 
 def chat_row(chat: RatedChat) -> list[Cell]:
@@ -156,6 +136,12 @@ def chat_row(chat: RatedChat) -> list[Cell]:
     said = [message.good for message in chat.messages]
     counts = (len(said) // 2, said.count(True), said.count(False))
     return [chat.number, chat.annotator, chat.model, chat.rating, *counts, chat.conversation, left_out(chat)]
+
+
+def reply_row(chat: RatedChat, asked: ChatMessage, reply: ChatMessage) -> list[Cell]:
+    """Return a row of replies.csv."""
+    said: list[Cell] = [chat.number, chat.annotator, chat.model, asked.text, reply.text, VERDICTS[reply.good]]
+    return [*said, left_out(chat), "; ".join(reply.problems)]
 
 
 def left_out(chat: RatedChat) -> str:

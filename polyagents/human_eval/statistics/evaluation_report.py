@@ -48,9 +48,8 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
     found, people, rated = sections(filtered, seed), annotators(filtered), ratings(chats)
     picture = draw(found) if found else None
     html = page(filtered, found, people, picture, chats, rated)
-    files = (judgement_tables(filtered, found, people) if filtered else {}) | (
-        rating_tables(chats, rated) if chats else {}
-    )
+    files = judgement_tables(filtered, found, people) if filtered else {}
+    files |= rating_tables(chats, rated) if chats else {}
     files |= {"report.html": html.encode("utf-8", errors="replace")} | ({"report.png": picture} if picture else {})
     own_folder(folder, "human_eval report", "--out", is_own)
     for name, content in files.items():  # after everything is computed, so that an error leaves no incomplete report
@@ -74,11 +73,7 @@ def page(
     chats: Sequence[RatedChat],
     rated: Sequence[ModelRating],
 ) -> str:
-    """Render the HTML page. Every text in it is escaped; names may be anything.
-
-    Args:
-        picture: the PNG; None if there are no judgements.
-    """
+    """Render the HTML page, in which every text is escaped; the picture is a PNG, None if there are no judgements."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("polyagents.human_eval.statistics"),
         autoescape=True,

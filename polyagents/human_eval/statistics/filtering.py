@@ -22,14 +22,11 @@ class FilteredJudgement:
 
 
 def filter_judgements(judgements: Sequence[Judgement]) -> list[FilteredJudgement]:
-    """Say for each judgement, in the order given, whether it counts.
+    """Say for each judgement, in the order given, whether it counts; an InputError names a winner that took no part.
 
     Whoever failed the checks may have clicked at random. A pair of a model with itself has no winner that could be
     told from its loser. Of the judgements of one pair by one annotator on one question, the first counts: the others
     are not a new opinion.
-
-    Raises:
-        InputError: a winner is not one of the two models.
     """
     seen: set[tuple[str, ...]] = set()
     filtered = []
@@ -54,11 +51,7 @@ def filter_judgements(judgements: Sequence[Judgement]) -> list[FilteredJudgement
 
 
 def check_enough(filtered: Sequence[FilteredJudgement]) -> None:
-    """Refuse a report without judgements that count.
-
-    Raises:
-        InputError: there is no judgement, or none that counts.
-    """
+    """Refuse a report without judgements that count."""
     if not filtered:
         raise InputError("There are no judgements to report; let annotators judge pairs first, then report again.")
     if all(one.left_out for one in filtered):

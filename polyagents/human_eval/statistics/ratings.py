@@ -1,5 +1,6 @@
 """The ratings of models by the people who talked with them."""
 
+import math
 import statistics
 from collections import Counter, defaultdict
 from collections.abc import Mapping, Sequence
@@ -10,30 +11,19 @@ from scipy import stats
 from polyagents.evaluation.intervals import CONFIDENCE, Estimate, share
 from polyagents.human_eval.records import HIGHEST, LOWEST, RatedChat
 
-UNKNOWN = float("nan")
-
 
 @dataclass(frozen=True)
 class ModelRating:
-    """The ratings of one model.
-
-    Attributes:
-        chats: finished ones, of people who passed the checks.
-        mean: rating of the whole, 1 to 5; None if nobody gave one.
-        rated: replies that were called good or bad.
-        good: share of these that were called good, 0 to 1; None if there are none.
-        replies: of all its chats.
-        problems: what people found wrong -> in how many replies.
-    """
+    """The ratings of one model."""
 
     model: str
-    chats: int
+    chats: int  # finished ones, of people who passed the checks
     people: int
-    mean: Estimate | None
-    rated: int
-    good: Estimate | None
-    replies: int
-    problems: Mapping[str, int]
+    mean: Estimate | None  # rating of the whole, 1 to 5; None if nobody gave one
+    rated: int  # replies that were called good or bad
+    good: Estimate | None  # share of these that were called good, 0 to 1; None if there are none
+    replies: int  # of all its chats
+    problems: Mapping[str, int]  # what people found wrong -> in how many replies
 
 
 def ratings(chats: Sequence[RatedChat]) -> list[ModelRating]:
@@ -76,6 +66,6 @@ def mean_of_people(by_person: Sequence[Sequence[int]]) -> Estimate:
     means = [sum(own) / len(own) for own in by_person]
     value = statistics.fmean(means)
     if len(set(means)) == 1:
-        return Estimate(value, UNKNOWN, UNKNOWN)
+        return Estimate(value, math.nan, math.nan)
     reach = float(stats.t.ppf((1 + CONFIDENCE) / 2, len(means) - 1)) * statistics.stdev(means) / len(means) ** 0.5
     return Estimate(value, max(value - reach, LOWEST), min(value + reach, HIGHEST))

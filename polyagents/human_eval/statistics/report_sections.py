@@ -14,38 +14,27 @@ from polyagents.human_eval.statistics.win_rates import Matchup, matchups
 
 @dataclass(frozen=True)
 class Section:
-    """The results of one question.
-
-    Attributes:
-        models: the strongest first; by name if there is no ranking.
-        matchups: each pair of models that was compared, the stronger first.
-        ranking: may have no models, and says why.
-        agreement: None if no pair was judged by two annotators.
-    """
+    """The results of one question."""
 
     question: str
     judgements: tuple[Judgement, ...]
-    models: tuple[str, ...]
-    matchups: tuple[Matchup, ...]
-    ranking: Ranking
-    agreement: Agreement | None
+    models: tuple[str, ...]  # the strongest first; by name if there is no ranking
+    matchups: tuple[Matchup, ...]  # each pair of models that was compared, the stronger first
+    ranking: Ranking  # may have no models, and says why
+    agreement: Agreement | None  # None if no pair was judged by two annotators
 
     def between(self, model: str, opponent: str) -> Matchup | None:
         """Return how a model fared against another; None if they were not compared."""
-        for matchup in self.matchups:
-            if matchup.models == (model, opponent):
-                return matchup
-            if matchup.models == (opponent, model):
-                return matchup.reverse()
-        return None
+        both_ways = (way for matchup in self.matchups for way in (matchup, matchup.reverse()))
+        return next((way for way in both_ways if way.models == (model, opponent)), None)
 
 
 def sections(filtered: Sequence[FilteredJudgement], seed: int) -> list[Section]:
     """Make a section for each question that has judgements that count, in the order of their first."""
-    by_question: dict[str, list[Judgement]] = {}
+    by_question: dict[str, list[Judgement]] = defaultdict(list)
     for one in filtered:
         if not one.left_out:
-            by_question.setdefault(one.judgement.question, []).append(one.judgement)
+            by_question[one.judgement.question].append(one.judgement)
     return [section(question, judgements, seed) for question, judgements in by_question.items()]
 
 
@@ -62,25 +51,16 @@ def section(question: str, judgements: Sequence[Judgement], seed: int) -> Sectio
 
 @dataclass(frozen=True)
 class AnnotatorSummary:
-    """The work of one person.
-
-    Attributes:
-        name: as in the judgements.
-        judgements: all of them.
-        seconds: median from seeing a pair to the answer; None if it is not known.
-        compared: choices of others on the same pairs and questions; of those that count.
-        agreement: share of these that are the same as this annotator's, 0 to 1; None if there are none.
-        too_fast: judgements that came faster than anybody reads.
-    """
+    """The work of one person."""
 
     name: str
     passed: bool
     judgements: int
     counted: int
-    seconds: float | None
-    compared: int
-    agreement: float | None
-    too_fast: int
+    seconds: float | None  # median from seeing a pair to the answer; None if it is not known
+    compared: int  # choices of others on the same pairs and questions; of those that count
+    agreement: float | None  # share of these that are the same as this annotator's, 0 to 1; None if there are none
+    too_fast: int  # judgements that came faster than anybody reads
 
 
 def annotators(filtered: Sequence[FilteredJudgement]) -> list[AnnotatorSummary]:

@@ -71,7 +71,6 @@ def counted_chats(chats: Sequence[RatedChat]) -> str:
 def rating_line(rated: ModelRating) -> str:
     """Write a line about the ratings of one model."""
     said = [f"mean rating {number(rated.mean)} of {LOWEST} to {HIGHEST}"] if rated.mean else []
-    said += (
-        [f"{percent(rated.good)} of {count(rated.rated, 'rated reply', 'rated replies')} good"] if rated.good else []
-    )
+    if rated.good:
+        said.append(f"{percent(rated.good)} of {count(rated.rated, 'rated reply', 'rated replies')} good")
     return f"{printable(rated.model)}, {count(rated.chats, 'chat')}: {'; '.join(said) or 'not rated'}"

@@ -1,10 +1,11 @@
-"""How often one model was preferred over another, and whether that may be chance."""
+"""How often one model was preferred over another, whether that may be chance, and how many judgements show it."""
 
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.stats import binomtest
+import numpy as np
+from scipy.stats import binom, binomtest
 
 from polyagents.evaluation.intervals import Estimate, share
 from polyagents.human_eval.records import Judgement
@@ -14,14 +15,10 @@ SIGNIFICANT = 0.05  # the p-value below which a difference is called one
 
 @dataclass(frozen=True)
 class Matchup:
-    """Two models that were compared.
-
-    Attributes:
-        wins: how often each of them was preferred.
-    """
+    """Two models that were compared."""
 
     models: tuple[str, str]
-    wins: tuple[int, int]
+    wins: tuple[int, int]  # how often each of them was preferred
 
     @property
     def judgements(self) -> int:
@@ -50,3 +47,23 @@ def matchups(judgements: Sequence[Judgement]) -> list[Matchup]:
         first, second = sorted(judgement.models)
         wins[first, second][judgement.winner == second] += 1
     return [Matchup(models, (first, second)) for models, (first, second) in sorted(wins.items())]
+
+
+def judgements_needed(difference: float, power: float) -> int:
+    """Return the fewest judgements from which on equality is refused with at least this probability.
+
+    Args:
+        difference: how far the preferred model's win rate is above a half.
+        power: 0 to 1; the probability that the two-sided binomial test of the report gives p < SIGNIFICANT.
+    """
+    rate = 0.5 + difference
+    most = 64
+    while True:
+        judgements = np.arange(1, most + 1)
+        # The fewest wins of one side that are significant; the power rises and falls with n, as wins are whole.
+        wins = binom.isf(SIGNIFICANT / 2, judgements, 0.5) + 1
+        powers = binom.sf(wins - 1, judgements, rate) + binom.cdf(judgements - wins, judgements, rate)
+        too_few = judgements[powers < power]
+        if too_few[-1] < most / 2:
+            return int(too_few[-1]) + 1
+        most *= 2

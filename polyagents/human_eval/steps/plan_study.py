@@ -36,7 +36,7 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Print what the study needs."""
-    from polyagents.human_eval.statistics.power import judgements_needed  # loads SciPy
+    from polyagents.human_eval.statistics.win_rates import judgements_needed  # loads SciPy
 
     pairs = judgements_needed(opt["difference"], opt["power"])
     people = math.ceil(pairs / opt["judgements"])
