@@ -33,10 +33,9 @@ def make_conversation(
 
 
 def context_lines(texts: Sequence[str]) -> list[str]:
-    """Return the lines shown above a conversation.
+    """Return the lines shown above a conversation, of what each speaker was given.
 
-    Args:
-        texts: what each speaker was given. Where two speakers know different things, each line names its speaker.
+    Where two speakers know different things, each line names its speaker.
     """
     if len(texts) != 2 or texts[0] == texts[1]:
         return list(dict.fromkeys(texts))
@@ -49,11 +48,7 @@ def speaker_name(place: int) -> str:
 
 
 def make_pair(first: Side, second: Side, right: int | None = None) -> ConversationPair:
-    """Make a pair; the same two sides always have the same name.
-
-    Args:
-        right: for an onboarding check, the side (0 or 1) that everyone should choose.
-    """
+    """Make a pair; the same two sides always have the same name."""
     sides = [[side.conversation, side.speaker] for side in (first, second)]
     return ConversationPair(name_of([sides, right]), (first, second), right)
 

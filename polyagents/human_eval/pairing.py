@@ -2,6 +2,7 @@
 
 import itertools
 import math
+from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import TypeVar
@@ -19,15 +20,13 @@ Matchup = tuple[str, str]
 def read_matchups(given: str, models: Sequence[str]) -> list[Matchup]:
     """Parse `A:B,A:C` or `all`; names of models may have colons and commas of their own.
 
-    Raises:
-        InputError: a model is not there, or meets itself.
+    A model that is not there, or meets itself, is an InputError.
     """
+    there = ", ".join(models) or "none"
     if given == "all":
         found = list(itertools.combinations([model for model in models if model != HUMAN], 2))
         if not found:
-            raise InputError(
-                f"--matchups all needs two models, and there are conversations of {listed(models)}; import more."
-            )
+            raise InputError(f"--matchups all needs two models, and there are conversations of {there}; import more.")
         return found
     named = {f"{first}:{second}": (first, second) for first, second in itertools.permutations(models, 2)}
     met: dict[frozenset[str], Matchup] = {}
@@ -37,16 +36,11 @@ def read_matchups(given: str, models: Sequence[str]) -> list[Matchup]:
         if name is None:
             raise InputError(
                 f"--matchups {given}: {rest.split(',')[0]!r} is not a pair of two different models; there are "
-                f"{listed(models)}. Give all, or for instance A:B,A:C."
+                f"{there}. Give all, or for instance A:B,A:C."
             )
         met.setdefault(frozenset(named[name]), named[name])
         rest = rest[len(name) + 1 :]
     return list(met.values())
-
-
-def listed(models: Sequence[str]) -> str:
-    """List models in a sentence."""
-    return ", ".join(models) or "none"
 
 
 def make_pairs(
@@ -56,23 +50,20 @@ def make_pairs(
 
     Within a matchup all conversations of a model are used equally often (once more or less), and no two meet twice.
     One pair of every matchup comes before the second of any, so that an evaluation that is stopped early is balanced,
-    too. More pairs with the same seed begin with the same ones.
-
-    Raises:
-        InputError: a matchup has too few conversations.
+    too. More pairs with the same seed begin with the same ones. A matchup with too few conversations is an InputError.
     """
-    sides: dict[str, list[Side]] = {}
+    sides: dict[str, list[Side]] = defaultdict(list)
     for conversation in conversations:
         for model, side in sides_of(conversation).items():
-            sides.setdefault(model, []).append(side)
+            sides[model].append(side)
     columns = []
     for first, second in matchups:
-        pairs = list(meetings(sides.get(first, []), sides.get(second, []), f"{seed} {first}:{second}", per_matchup))
+        pairs = list(meetings(sides[first], sides[second], f"{seed} {first}:{second}", per_matchup))
         if len(pairs) < per_matchup:
             raise InputError(
-                f"{first}:{second} gives {len(pairs)} pairs ({len(sides.get(first, []))} conversations of {first}, "
-                f"{len(sides.get(second, []))} of {second}), but {per_matchup} are needed; import more conversations, "
-                f"or give a smaller --per-matchup."
+                f"{first}:{second} gives {len(pairs)} pairs ({len(sides[first])} conversations of {first}, "
+                f"{len(sides[second])} of {second}), but {per_matchup} are needed; import more conversations, or give "
+                f"a smaller --per-matchup."
             )
         columns.append(pairs)
     rng = Random(seed)

@@ -13,18 +13,14 @@ from polyagents.human_eval.conversations import (
     model_of,
     speaker_name,
 )
-from polyagents.human_eval.formats.parlai_format import CONTEXT, Malformed, object_in, text_of
+from polyagents.human_eval.formats.parlai_format import Malformed, context_acts, object_in, text_of
 from polyagents.human_eval.records import HUMAN, Conversation, ConversationPair, Side
 
 OTHER = "other_speaker"  # ParlAI's name for who is not judged
 
 
 def read_pairing(entry: Mapping[str, Any], source: str) -> tuple[list[Conversation], ConversationPair]:
-    """Read a line: its two conversations, and the pair of them.
-
-    Raises:
-        Malformed: it is not a pairing.
-    """
+    """Read a line: its two conversations, and the pair of them; Malformed if it is not a pairing."""
     judged: Any = entry.get("speakers_to_eval")
     dialogues = entry["dialogue_dicts"]
     if not is_two(judged, str) or not all(judged) or clean(judged[0]) == clean(judged[1]):
@@ -79,11 +75,10 @@ def as_dialogue(side: Side, conversation: Conversation) -> dict[str, Any]:
     others = sorted({turn.speaker for turn in conversation.turns} - {side.speaker})
     names = {speaker: f"{OTHER}_{place}" if place else OTHER for place, speaker in enumerate(others)}
     names[side.speaker] = conversation.models[side.speaker]
-    context = [{"id": CONTEXT, "text": "\n".join(conversation.context)}] if conversation.context else []
     return {
         "speakers": [names[side.speaker], *(names[speaker] for speaker in others)],
         "dialogue": [{"id": names[turn.speaker], "text": turn.text} for turn in conversation.turns],
-        "context": context,
+        "context": context_acts(conversation),
         "models": {names[speaker]: model for speaker, model in conversation.models.items()},
     }
 

@@ -20,19 +20,12 @@ Part = tuple[str, Callable[[], Any]]
 
 @dataclasses.dataclass
 class FileContents:
-    """What is in a file.
+    """What is in a file."""
 
-    Attributes:
-        conversations: the conversations that could be read, in order.
-        pairs: the pairs of them, if the file has pairings.
-        malformed: the position of everything that was skipped, and the reason.
-        answers: the answers that another tool has kept.
-    """
-
-    conversations: list[Conversation] = dataclasses.field(default_factory=list)
-    pairs: list[ConversationPair] = dataclasses.field(default_factory=list)
-    malformed: list[tuple[str, str]] = dataclasses.field(default_factory=list)
-    answers: list[ToolAnswer] = dataclasses.field(default_factory=list)
+    conversations: list[Conversation] = dataclasses.field(default_factory=list)  # that could be read, in order
+    pairs: list[ConversationPair] = dataclasses.field(default_factory=list)  # of them, if the file has pairings
+    malformed: list[tuple[str, str]] = dataclasses.field(default_factory=list)  # position and reason of what is skipped
+    answers: list[ToolAnswer] = dataclasses.field(default_factory=list)  # that another tool has kept
 
 
 def read_file(path: str, model: str | None = None) -> FileContents:
@@ -88,11 +81,7 @@ def add_part(found: FileContents, entry: Any, places: parlai_format.Places, path
 
 
 def renamed(conversation: Conversation, model: str | None) -> Conversation:
-    """Return the same conversation, with another name of its one model.
-
-    Raises:
-        Malformed: it has more or fewer models.
-    """
+    """Return the same conversation, with another name of its one model; with more or fewer it is Malformed."""
     if model is None:
         return conversation
     old = set(conversation.models.values()) - {HUMAN}
@@ -126,9 +115,9 @@ def parts_of(content: bytes) -> Iterator[Part]:
     if isinstance(whole, list):
         for number, dialogue in enumerate(whole, 1):
             if dialogue != []:  # ParlAI's older logger ends with one
-                yield f"dialogue {number}", functools.partial(as_it_is, dialogue)
+                yield f"dialogue {number}", functools.partial(lambda parsed: parsed, dialogue)
     elif isinstance(whole, dict):
-        yield "line 1", functools.partial(as_it_is, whole)
+        yield "line 1", lambda: whole
     else:
         for number, line in enumerate(lines, 1):
             if line.strip():
@@ -138,11 +127,6 @@ def parts_of(content: bytes) -> Iterator[Part]:
 def parse_json(line: bytes) -> Any:
     """Parse a line; bytes that are not UTF-8 raise an error of their own."""
     return json_files.parse_json(line.decode("utf-8"))
-
-
-def as_it_is(value: Any) -> Any:
-    """Return a part that was parsed with the file."""
-    return value
 
 
 def dialogues_of_text(lines: list[bytes]) -> Iterator[Part]:

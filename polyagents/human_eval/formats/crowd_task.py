@@ -72,11 +72,7 @@ architect and a reward of your own: read ParlAI's page on it first.
 
 
 def write_crowd_task(folder: str, pairs: Sequence[ConversationPair], conversations: Mapping[str, Conversation]) -> None:
-    """Write the folder: pairings, settings, and what to do with them.
-
-    Raises:
-        InputError: it is another's, or cannot be written.
-    """
+    """Write the folder: pairings, settings, and what to do with them."""
     own_folder(folder, "human_eval export", "--out", lambda folder: {PAIRINGS, CONFIG} <= {*os.listdir(folder)})
     checks = sum(pair.right is not None for pair in pairs)
     real = [pair for pair in pairs if pair.right is None]

@@ -47,11 +47,7 @@ def as_html(lines: Sequence[tuple[str, str]]) -> str:
 
 
 def read_task(task: Mapping[str, Any]) -> list[ToolAnswer]:
-    """Read the answers to one task of an export; skipped ones are none.
-
-    Raises:
-        Malformed: it is not a task of `write_project`.
-    """
+    """Read the answers to one task of an export, without skipped ones; Malformed if `write_project` has not made it."""
     data, annotations = object_in(task.get("data"), "data"), task.get("annotations")
     if not isinstance(annotations, list):
         raise Malformed("its annotations are not a list")

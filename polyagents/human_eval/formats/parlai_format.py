@@ -31,11 +31,7 @@ Places = tuple[str | None, str | None]
 
 
 def read_line(entry: Mapping[str, Any], places: Places, source: str) -> Conversation:
-    """Read a line of the conversations format.
-
-    Raises:
-        Malformed: it is not such a line.
-    """
+    """Read a line of the conversations format; Malformed if it is none."""
     dialog, context = entry["dialog"], entry.get("context") or []
     if not isinstance(dialog, list) or not isinstance(context, list):
         raise Malformed("its dialog or context is not a list")
@@ -84,11 +80,7 @@ def is_context(act: Any) -> bool:
 
 
 def text_of(act: Any) -> str:
-    """Return the text of a message.
-
-    Raises:
-        Malformed: it has no text.
-    """
+    """Return the text of a message; Malformed if it has none."""
     if not isinstance(act, dict) or not isinstance(act.get("text"), str):
         raise Malformed("a turn has no text")
     return str(act["text"])
@@ -102,11 +94,7 @@ def model_name(speaker: str, known: str | None) -> str:
 
 
 def object_in(value: Any, name: str) -> dict[Any, Any]:
-    """Return a field that is an object; an empty one if the field is missing.
-
-    Raises:
-        Malformed: it is something else.
-    """
+    """Return a field that is an object; an empty one if the field is missing; Malformed if it is something else."""
     if value is not None and not isinstance(value, dict):
         raise Malformed(f"its {name} are not an object")
     return value or {}
@@ -144,11 +132,7 @@ def metadata_file(file: str) -> str:
 
 
 def read_text_line(line: str) -> list[dict[str, Any]]:
-    """Read the messages of one exchange from a line of the text format.
-
-    Raises:
-        Malformed: it has no text, or no labels.
-    """
+    """Read the messages of one exchange from a line of the text format; Malformed without a text or labels."""
     fields: dict[str, str] = {}
     if "\t" in line or line.startswith(TEXT_FIELDS):
         # As ParlAI's `str_to_msg` does: the last of several fields of one name counts.
@@ -201,15 +185,11 @@ def ratings_by_conversation(chats: Iterable[RatedChat]) -> dict[str, list[dict[s
     """Return who talked, the rating of the whole and of the replies, of each chat, by its conversation."""
     found: dict[str, list[dict[str, Any]]] = {}
     for chat in chats:
-        replies = [message.good for message in chat.messages[1::2]]
-        rated: dict[str, Any] = {
-            "annotator": chat.annotator,
-            "rating": chat.rating,
-            "good_replies": replies,
-            "passed": chat.passed,
-        }
-        ticked = [list(message.problems) for message in chat.messages[1::2]]
-        rated |= {"problems": ticked} if any(ticked) else {}
+        replies = chat.messages[1::2]
+        rated: dict[str, Any] = {"annotator": chat.annotator, "rating": chat.rating}
+        rated |= {"good_replies": [reply.good for reply in replies], "passed": chat.passed}
+        if any(reply.problems for reply in replies):
+            rated["problems"] = [list(reply.problems) for reply in replies]
         found.setdefault(chat.conversation, []).append(rated)
     return found
 
@@ -218,13 +198,17 @@ def as_line(conversation: Conversation, metadata: str) -> dict[str, Any]:
     """Make an object of the conversations format: exchanges of two turns each."""
     names = speaker_names(conversation)
     acts = [{"id": names[turn.speaker], "text": turn.text} for turn in conversation.turns]
-    context = [{"id": CONTEXT, "text": "\n".join(conversation.context)}] if conversation.context else []
     return {
         "dialog": [acts[start : start + 2] for start in range(0, len(acts), 2)],
-        "context": context,
+        "context": context_acts(conversation),
         "metadata_path": metadata,
         "models": {names[speaker]: model for speaker, model in conversation.models.items()},
     }
+
+
+def context_acts(conversation: Conversation) -> list[dict[str, str]]:
+    """Return the message of the lines above a conversation, if there are any."""
+    return [{"id": CONTEXT, "text": "\n".join(conversation.context)}] if conversation.context else []
 
 
 def speaker_names(conversation: Conversation) -> dict[str, str]:

@@ -71,8 +71,7 @@ def write_project(folder: str, shown: Sequence[Shown], question: str) -> None:
 def answers_by_file(folder: str) -> Iterator[tuple[str, Callable[[], list[ToolAnswer]]]]:
     """Yield each annotator's file of a project, and the function that reads its answers or raises ValueError.
 
-    Raises:
-        InputError: the folder is not a project, or does not say what was asked.
+    A folder that is not a project, or does not say what was asked, is an InputError.
     """
     path, output = os.path.join(folder, CONFIG), os.path.join(folder, OUTPUT)
     try:
@@ -95,8 +94,7 @@ def answers_by_file(folder: str) -> Iterator[tuple[str, Callable[[], list[ToolAn
 def read_answers(path: str, question: str) -> list[ToolAnswer]:
     """Read the answers of one annotator; a pair that only has a reason was not answered.
 
-    Raises:
-        ValueError: it is not JSON, or not what Potato writes.
+    What is not JSON, or not what Potato writes, is a ValueError.
     """
     try:
         state = object_in(read_json(path), "user_state")

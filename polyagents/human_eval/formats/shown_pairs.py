@@ -43,13 +43,10 @@ def shown_pairs(pairs: Iterable[ConversationPair], conversations: Mapping[str, C
 def answer_of(
     tool: str, person: Any, pair: Any, values: Mapping[Any, Any], question: Any, seconds: Any, ended: Any
 ) -> ToolAnswer:
-    """Check what a tool has kept of an answer.
+    """Check what a tool has kept of an answer; Malformed if it cannot be one.
 
     Args:
         values: what was given, by what was asked.
-
-    Raises:
-        Malformed: it cannot be an answer.
     """
     preferred, reason = values.get(PREFERRED), values.get(REASON) or ""
     texts = {"annotator": person, "pair": pair, "question": question, "reason": reason}
@@ -73,11 +70,7 @@ def answer_of(
 
 
 def name_in(entry: Any, field: str) -> str:
-    """Return the name of what was asked.
-
-    Raises:
-        Malformed: it is not a text.
-    """
+    """Return the name of what was asked; Malformed if it is not a text."""
     name = object_in(entry, "label").get(field)
     if not isinstance(name, str):
         raise Malformed("a name of what was asked is not a text")

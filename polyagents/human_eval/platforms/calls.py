@@ -21,24 +21,16 @@ class AnswerLost(InputError):
 
 @dataclass(frozen=True)
 class Call:
-    """Something that a platform is asked to do once.
+    """Something that a platform is asked to do once."""
 
-    Attributes:
-        key: what must not happen twice; it names no person by the platform's name.
-        shown: the request as it is printed.
-        send: sends it, with what `prepare` has returned; returns the platform's name of what was made.
-        look_up: tells, with the same, whether the platform has carried it out.
-        repeatable: whether the platform carries it out once however often it is sent.
-        prepare: makes what the call needs, and costs nothing if it is done twice; None for a token, which is stored
-            before anything is sent, so that two processes that send it at once send the same one.
-    """
-
-    key: str
+    key: str  # what must not happen twice; it names no person by the platform's name
     kind: str
-    shown: str
-    send: Callable[[str], str]
-    look_up: Callable[[str], bool]
-    repeatable: bool
+    shown: str  # the request as it is printed
+    send: Callable[[str], str]  # sends it, with what `prepare` returned; returns the platform's name of what was made
+    look_up: Callable[[str], bool]  # tells, with the same, whether the platform has carried it out
+    repeatable: bool  # whether the platform carries it out once however often it is sent
+    # Makes what the call needs, and costs nothing if it is done twice. None for a token, which is stored before
+    # anything is sent, so that two processes that send it at once send the same one.
     prepare: Callable[[], str] | None = None
     participant: int | None = None
     amount: int | None = None
@@ -48,14 +40,12 @@ def perform(store: EvaluationStore, call: Call) -> tuple[str, str]:
     """Carry out a call unless that has been done; return how it ended, and the platform's name of what was made.
 
     It ends as "sent", as "done before", or as "unknown": it may have been carried out, which only the platform knows
-    later. It is then looked up with the next try, and not sent again unless it is repeatable.
-
-    Raises:
-        InputError: the platform refuses it; then it is forgotten.
+    later. It is then looked up with the next try, and not sent again unless it is repeatable. If the platform refuses
+    it, with an InputError, it is forgotten.
     """
-    now = store.clock()
+    now, own = store.clock(), select(PaymentRow).where(PaymentRow.key == call.key)
     with store.database.atomic_write() as session:
-        row = session.scalars(select(PaymentRow).where(PaymentRow.key == call.key)).first()
+        row = session.scalars(own).first()
         if row is not None and row.done:
             return "done before", row.platform_id or ""
         is_first = row is None
@@ -76,13 +66,13 @@ def perform(store: EvaluationStore, call: Call) -> tuple[str, str]:
         if prepared is None and call.prepare:
             prepared = call.prepare()
             with store.database.atomic_write() as session:
-                session.scalars(select(PaymentRow).where(PaymentRow.key == call.key)).one().platform_id = prepared
+                session.scalars(own).one().platform_id = prepared
         made = call.send(prepared or "")
     except AnswerLost:
         return "unknown", ""
     except InputError:
         with store.database.atomic_write() as session:
-            session.delete(session.scalars(select(PaymentRow).where(PaymentRow.key == call.key)).one())
+            session.delete(session.scalars(own).one())
         raise
     return "sent", done(store, call, made)
 

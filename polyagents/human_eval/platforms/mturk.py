@@ -88,8 +88,7 @@ class MechanicalTurk:
 
     def submissions(self, study: Study) -> dict[str, str]:
         """Return the status of every submission of a study, by its name."""
-        found: dict[str, str] = {}
-        more: dict[str, str] = {}
+        found, more = dict[str, str](), dict[str, str]()
         while True:
             part = self._asked("list_assignments_for_hit", HITId=study.id, MaxResults=100, **more)
             found |= {one["AssignmentId"]: one["AssignmentStatus"] for one in part.get("Assignments", [])}
@@ -118,9 +117,8 @@ class MechanicalTurk:
 
     def reject(self, study: Study, one: PersonWork, message: str) -> Call:
         """Reject a submission, which is not paid."""
-        return self._judge(
-            "reject", "reject_assignment", one, {"AssignmentId": one.submission, "RequesterFeedback": message}
-        )
+        parameters = {"AssignmentId": one.submission, "RequesterFeedback": message}
+        return self._judge("reject", "reject_assignment", one, parameters)
 
     def _judge(self, kind: str, operation: str, one: PersonWork, parameters: dict[str, Any]) -> Call:
         """Approve or reject a submission; one that is approved already is refused, so a lost answer is looked up."""
@@ -141,17 +139,8 @@ class MechanicalTurk:
             paid = self._asked("list_bonus_payments", AssignmentId=one.submission).get("BonusPayments", [])
             return any(float(each["BonusAmount"]) == cents / 100 and each["Reason"] == reason for each in paid)
 
-        key = f"bonus {one.number} {cents} {reason}"
-        return self._call(
-            "bonus",
-            key,
-            "send_bonus",
-            parameters,
-            has_token=True,
-            look_up=is_paid,
-            participant=one.number,
-            amount=cents,
-        )
+        key, paid_to = f"bonus {one.number} {cents} {reason}", {"participant": one.number, "amount": cents}
+        return self._call("bonus", key, "send_bonus", parameters, has_token=True, look_up=is_paid, **paid_to)
 
     def stop(self, study: Study) -> Call:
         """End the recruitment: the HIT expires."""

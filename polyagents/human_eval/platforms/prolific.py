@@ -4,6 +4,7 @@ What only reads is asked again if the service is busy or fails. What changes som
 have been carried out, though its answer was lost, ends in `AnswerLost`.
 """
 
+import itertools
 import json
 import os
 from time import sleep
@@ -34,35 +35,22 @@ class Prolific:
 
     @classmethod
     def from_environment(cls, tries: int = TRIES) -> "Prolific":
-        """Make an access with the token of the environment.
-
-        Raises:
-            InputError: there is none.
-        """
+        """Make an access with the token of the environment; without one, an InputError."""
         token = os.environ.get(TOKEN, "").strip()
         if not (token.isascii() and token.isprintable() and token):
             raise InputError(f"Prolific asks for a token; set {TOKEN} to the one of your account's settings.")
         return cls(token, API, tries)
 
-    def get(self, path: str, **parameters: str) -> Any:
-        """Read something, and again if the service is busy or fails.
+    def asked(self, method: str, path: str, **content: Any) -> Any:
+        """Send a request, with arguments of `requests`, and read the JSON of its answer.
 
-        Raises:
-            InputError: it is refused, or does not answer in the end.
-        """
-        return self._asked("GET", path, params=parameters)
-
-    def post(self, path: str, body: Any) -> Any:
-        """Send something once; again only if the service said that it was too busy to do it.
+        A GET is sent again if the service is busy or fails, anything else only if the service says that it was too busy
+        to do it.
 
         Raises:
             AnswerLost: it may have been carried out.
-            InputError: it is refused.
+            InputError: it is refused, or, of a GET, not answered in the end.
         """
-        return self._asked("POST", path, json=body)
-
-    def _asked(self, method: str, path: str, **content: Any) -> Any:
-        """Send a request and read the JSON of its answer."""
         why = ""
         for attempt in range(self.tries):
             pause = min(2.0**attempt, LONGEST)
@@ -92,7 +80,7 @@ class Prolific:
     def knows(self, study: str, person: str, submission: str) -> bool:
         """Tell whether a submission of a person to a study is under way."""
         try:
-            found = self.get(f"/submissions/{submission}/")
+            found = self.asked("GET", f"/submissions/{submission}/")
         except InputError as error:
             if "(404" in str(error):
                 return False
@@ -105,14 +93,13 @@ class Prolific:
     def submissions(self, study: Study) -> dict[str, str]:
         """Return the status of every submission of a study, by its name."""
         found: dict[str, str] = {}
-        page = 1
-        while True:
-            path = f"/studies/{study.id}/submissions/"
-            results = self.get(path, page=str(page), page_size=str(PAGE)).get("results") or []
+        for page in itertools.count(1):
+            which = {"page": str(page), "page_size": str(PAGE)}
+            results = self.asked("GET", f"/studies/{study.id}/submissions/", params=which).get("results") or []
             found |= {str(one.get("id")): str(one.get("status")) for one in results}
             if len(results) < PAGE:
-                return found
-            page += 1
+                break
+        return found
 
     def create(self, study: Study, address: str) -> Call:
         """Make a draft of a study; it is published on Prolific's own page."""
@@ -131,12 +118,13 @@ class Prolific:
         }
 
         def drafts(token: str) -> list[str]:
-            every = self.get("/studies/").get("results") or []
+            every = self.asked("GET", "/studies/").get("results") or []
             return [str(one.get("id")) for one in every if one.get("internal_name") == token]
 
         def send(token: str) -> str:
-            before = drafts(token)  # of a try whose answer was lost
-            return before[0] if before else str(self.post("/studies/", body | {"internal_name": token}).get("id"))
+            if before := drafts(token):  # of a try whose answer was lost
+                return before[0]
+            return str(self.asked("POST", "/studies/", json=body | {"internal_name": token}).get("id"))
 
         key = f"create {fingerprint([json.dumps(body, sort_keys=True)])}"
         return Call(key, "create", shown("/studies/", body), send, lambda token: False, True)
@@ -146,11 +134,7 @@ class Prolific:
         return self._transition(one, "approve", {"action": "APPROVE"})
 
     def reject(self, study: Study, one: PersonWork, message: str) -> Call:
-        """Reject a submission, which is not paid.
-
-        Raises:
-            InputError: the message is shorter than Prolific takes.
-        """
+        """Reject a submission, which is not paid; an InputError says if Prolific takes no message so short."""
         if len(message) < SHORTEST:
             raise InputError(
                 f"--message has {len(message)} characters; Prolific takes {SHORTEST} or more: tell the person why."
@@ -166,7 +150,7 @@ class Prolific:
         body = {"study_id": study.id, "csv_bonuses": f"{one.submission},{cents / 100:.2f}"}
 
         def send(payment: str) -> str:
-            self.post(f"/bulk-bonus-payments/{payment}/pay/", {})
+            self.asked("POST", f"/bulk-bonus-payments/{payment}/pay/", json={})
             return payment
 
         return Call(
@@ -176,7 +160,7 @@ class Prolific:
             send,
             lambda payment: sum(self._submission(one).get("bonus_payments") or []) >= one.bonus + cents,
             repeatable=False,
-            prepare=lambda: str(self.post("/submissions/bonus-payments/", body)["id"]),
+            prepare=lambda: str(self.asked("POST", "/submissions/bonus-payments/", json=body)["id"]),
             participant=one.number,
             amount=cents,
         )
@@ -184,19 +168,19 @@ class Prolific:
     def stop(self, study: Study) -> Call:
         """End the recruitment of a study."""
         path, body = f"/studies/{study.id}/transition/", {"action": "STOP"}
-        send = lambda _: str(self.post(path, body).get("status", ""))  # noqa: E731
+        send = lambda _: str(self.asked("POST", path, json=body).get("status", ""))  # noqa: E731
         return Call(f"stop {study.id}", "stop", shown(path, body), send, lambda _: False, True)
 
     def _submission(self, one: PersonWork) -> Any:
         """Read a person's submission."""
-        return self.get(f"/submissions/{one.submission}/")
+        return self.asked("GET", f"/submissions/{one.submission}/")
 
     def _transition(self, one: PersonWork, kind: str, body: dict[str, str]) -> Call:
         """Change the status of a submission, which Prolific does once however often it is asked."""
         path = f"/submissions/{one.submission}/transition/"
 
         def send(_: str) -> str:
-            self.post(path, body)
+            self.asked("POST", path, json=body)
             return one.submission
 
         status = {"approve": "APPROVED", "reject": "REJECTED"}[kind]

@@ -47,9 +47,6 @@ def run_action(opt: Mapping[str, Any], platform: str, access_of: "Callable[[], A
 
     Args:
         access_of: makes the access; it asks for no token before it is used.
-
-    Raises:
-        InputError: something is missing, or the platform refused a call, or gave no answer.
     """
     action = opt["action"]
     if action not in ACTIONS or not opt["study"]:
@@ -92,11 +89,7 @@ def run_action(opt: Mapping[str, Any], platform: str, access_of: "Callable[[], A
 
 
 def calls_of(opt: Mapping[str, Any], study: Study, access: "Access", everybody: "Sequence[PersonWork]") -> "list[Call]":
-    """Return the calls of an action.
-
-    Raises:
-        InputError: something is missing.
-    """
+    """Return the calls of an action; an InputError says what is missing."""
     action, message = opt["action"], opt["message"] or ""
     if action == "create":
         if not study.title or not study.description or not study.reward:
@@ -120,11 +113,7 @@ def calls_of(opt: Mapping[str, Any], study: Study, access: "Access", everybody: 
 
 
 def chosen(name: str, everybody: "Sequence[PersonWork]") -> "PersonWork":
-    """Find a person who has a submission.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Find a person who has a submission."""
     for one in everybody:
         if one.submission and name in (one.person, one.name, one.submission):
             return one

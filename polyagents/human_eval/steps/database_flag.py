@@ -28,11 +28,7 @@ def open_store(database: str, study: Study | None = None) -> "EvaluationStore":
 
 
 def existing_store(database: str, first_step: str = "import FILE ...", study: Study | None = None) -> "EvaluationStore":
-    """Open the store of a step that comes after others, so that a mistyped file is not made.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Open the store of a step that comes after others, so that a mistyped file is refused, and not made."""
     from polyagents.human_eval.storage.database import is_sqlite, parsed  # loads SQLAlchemy
 
     url = parsed(database)

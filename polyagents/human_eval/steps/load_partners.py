@@ -27,11 +27,7 @@ AS_PARLAI = {
 
 
 def check_model_file(file: str, given_as: str) -> None:
-    """Refuse a missing model file.
-
-    Raises:
-        InputError: there is none.
-    """
+    """Refuse a missing model file."""
     if not file.startswith("zoo:") and not os.path.exists(f"{file}.opt"):
         raise InputError(
             f"{given_as} {file}: there is no trained model ({file}.opt is missing); give the --model-file of "
@@ -40,11 +36,7 @@ def check_model_file(file: str, given_as: str) -> None:
 
 
 def load_partners(opt: Mapping[str, Any]) -> "dict[str, ChatPartner]":
-    """Load the models of a step by the files that were given; one that was given twice is loaded once.
-
-    Raises:
-        InputError: one cannot be loaded, or needs ParlAI, which is not installed.
-    """
+    """Load the models of a step by the files that were given; one that was given twice is loaded once."""
     with contextlib.redirect_stdout(sys.stderr):  # standard output is for results
         return {file: load_partner(opt, file) for file in opt["files"]}
 
@@ -78,8 +70,7 @@ def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> 
 def candidates_file(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> str:
     """Find the candidates of a model of ours: the file that is named, or else the labels of the task.
 
-    Raises:
-        InputError: neither is named, or the labels are not collected yet and ParlAI is not installed.
+    It is an InputError if neither is named, or the labels are not collected yet and ParlAI is not installed.
     """
     given = opt["fixed_candidates_path"] or saved.get("fixed_candidates_path")
     task = opt["task"] or saved.get("task")

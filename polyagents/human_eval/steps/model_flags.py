@@ -61,22 +61,14 @@ def for_parlai(opt: Mapping[str, Any], **changes: Any) -> list[str]:
 
 @contextlib.contextmanager
 def parlai_for(what: str) -> Iterator[None]:
-    """Say in one sentence that something needs ParlAI, if importing it fails.
-
-    Raises:
-        InputError: ParlAI is not installed.
-    """
+    """Say in one sentence, an InputError, that something needs ParlAI, if importing it fails."""
     try:
         yield
     except ImportError as error:
-        if not any(isinstance(cause, ModuleNotFoundError) and is_parlais(cause) for cause in causes(error)):
+        missing = (cause.name or "" for cause in causes(error) if isinstance(cause, ModuleNotFoundError))
+        if "parlai" not in (name.split(".")[0] for name in missing):
             raise
         raise InputError(f"{what} needs ParlAI, which is not installed: {INSTALL_PARLAI}") from error
-
-
-def is_parlais(error: ModuleNotFoundError) -> bool:
-    """Return whether the module that is missing is ParlAI."""
-    return (error.name or "").split(".")[0] == "parlai"
 
 
 def causes(error: BaseException | None) -> Iterator[BaseException]:

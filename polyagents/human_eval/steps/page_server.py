@@ -49,11 +49,7 @@ def add_study_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def study_of(opt: Mapping[str, Any]) -> Study | None:
-    """Read the study that people come for; None if all are invited.
-
-    Raises:
-        InputError: a flag is missing, or does not fit the others.
-    """
+    """Read the study that people come for; None if all are invited; an InputError says which flags do not fit."""
     platform, url = opt["recruit"], opt["public_url"] or ""
     if platform is None:
         given = next((flag for flag in ("study", "verify", "insecure") if opt[flag]), None)
@@ -76,11 +72,7 @@ def study_of(opt: Mapping[str, Any]) -> Study | None:
 
 
 def check_public_url(given: str | None, *schemes: str) -> None:
-    """Refuse what is not the address of a server.
-
-    Raises:
-        InputError: it is none, or of another scheme, or has more than a host and a port.
-    """
+    """Refuse what is not the address of a server: of another scheme, or with more than a host and a port."""
     found = re.fullmatch(r"(\w+)://[^\s/?#@\\]+/?", given or "")
     try:
         url = urlsplit(found[0]) if found and found[1].lower() in schemes else None
