@@ -20,8 +20,7 @@ from polyagents.human_eval.statistics.agreement import agreement, disagreement, 
 from polyagents.human_eval.statistics.bradley_terry import prior, rank, refitted, strengths
 from polyagents.human_eval.statistics.evaluation_report import write_report
 from polyagents.human_eval.statistics.filtering import filter_judgements
-from polyagents.human_eval.statistics.win_rates import judgements_needed
-from polyagents.human_eval.statistics.win_rates import Matchup, matchups
+from polyagents.human_eval.statistics.win_rates import Matchup, judgements_needed, matchups
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 
 DEFAULT_QUESTION = "Who would you prefer to talk to for a long conversation?"
