@@ -45,7 +45,7 @@ def list_of_commands() -> str:
 
 def command_page(name: str, command: OwnCommand) -> str:
     """The page of one command: what it does, what it needs, and its flags or steps."""
-    parser = importlib.import_module(command.module(name)).parser()
+    parser = importlib.import_module(f"polyagents.commands.{name}").parser()
     needs = f"It needs ``pip install 'polyagents[{command.extra}]'``." if command.extra else ""
     lines = [*heading(name, "="), escape(parser.description or command.summary), "", needs, ""]
     if name == "human_eval":
