@@ -138,7 +138,7 @@ def test_a_promised_precision_is_kept_in_95_of_100_draws():
     """The true precision, by probabilities that are known, of the map that is fitted to all examples of a draw."""
     population, truth = simulated(1500, seed=10**6)
     promised = kept = 0
-    for seed in range(1000):
+    for seed in range(300):
         scored, _ = simulated(250, seed=seed)
         options, none = cross_fitted(scored)
         best, rows = options.argmax(1), np.arange(250)
@@ -151,7 +151,7 @@ def test_a_promised_precision_is_kept_in_95_of_100_draws():
         answered = everywhere.max(1) >= threshold.threshold
         promised += 1
         kept += truth[np.arange(1500), chosen][answered].mean() >= 0.7
-    assert promised > 400 and kept / promised >= 0.95
+    assert promised > 120 and kept / promised >= 0.95
 
 
 def test_the_bound_is_clopper_and_pearsons_for_all_levels_together():

@@ -1,13 +1,11 @@
 """A small study: its settings, its store by a clock that tests set, and people who arrive as platforms send them."""
 
-import functools
 import re
-import tempfile
 from datetime import datetime, timedelta, timezone
 from html import unescape
 from pathlib import Path
 
-from evaluation import MODELS, evaluation, fields
+from evaluation import MODELS, fields, filled
 from starlette.testclient import TestClient
 
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
@@ -41,18 +39,10 @@ def study_of(**changes):
     return Study(**given | changes)
 
 
-@functools.cache
-def filled(pairs, checks):
-    """A database file with pairs and checks."""
-    with tempfile.TemporaryDirectory() as folder:
-        evaluation(f"{folder}/s.db", pairs, (), checks)[0].close()
-        return Path(f"{folder}/s.db").read_bytes()
-
-
 def store_of(url, study=None, pairs=3, checks=0, clock=None):
     """A store with pairs and checks, whose people come for a study; an existing one keeps what it has."""
     if not Path(url).exists():
-        Path(url).write_bytes(filled(pairs, checks))
+        Path(url).write_bytes(filled(pairs, checks, "so it is"))
     return EvaluationStore(url, study or study_of(), clock or Clock())
 
 

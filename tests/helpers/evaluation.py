@@ -1,7 +1,11 @@
 """A small human evaluation: two models that talked, pairs of their conversations, annotators."""
 
+import contextlib
+import functools
 import re
+import tempfile
 from html import unescape
+from pathlib import Path
 
 from polyagents.commands import human_eval as command
 from polyagents.human_eval.conversations import make_conversation, make_pair, sides_of
@@ -24,14 +28,33 @@ def conversation(model, number, said="so it is"):
 
 def evaluation(url, pairs=3, annotators=("ada",), checks=0, said="so it is"):
     """A store at a URL, with pairs, onboarding checks (the first side is right), and annotators; and their tokens."""
-    store, made = EvaluationStore(url), []
+    is_new = "://" not in url and not Path(url).exists()
+    if is_new:
+        Path(url).write_bytes(filled(pairs, checks, said))
+    store = EvaluationStore(url)
+    if not is_new:
+        fill(store, pairs, checks, said)
+    return store, [annotator.token for annotator in store.invite(annotators)]
+
+
+@functools.cache
+def filled(pairs, checks, said):
+    """The file of a database with pairs and checks: to make one takes as long as the rest of many a test."""
+    with tempfile.TemporaryDirectory() as folder:
+        with contextlib.closing(EvaluationStore(f"{folder}/s.db")) as store:
+            fill(store, pairs, checks, said)
+        return Path(f"{folder}/s.db").read_bytes()
+
+
+def fill(store, pairs, checks, said):
+    """Add pairs and checks to a store."""
+    made = []
     for number in range(checks + pairs):
         both = [conversation(model, number, said) for model in MODELS]
         store.add_conversations(both)
         sides = [sides_of(one)[model] for one, model in zip(both, MODELS, strict=True)]
         made.append(make_pair(*sides, right=0 if number < checks else None))
     store.add_pairs(made)
-    return store, [annotator.token for annotator in store.invite(annotators)]
 
 
 def fields(html):

@@ -4,6 +4,7 @@ Their preference is known, so it is known what the report must say.
 """
 
 import os
+import random
 import re
 import shlex
 import signal
@@ -15,13 +16,13 @@ import pandas
 import pytest
 from annotators import SimulatedAnnotator, texts_by_model
 from commands import copy_model
-from evaluation import MODELS, conversation, human_eval
+from evaluation import MODELS, human_eval
 from playwright.sync_api import expect
 from scipy.stats import binom
 from starlette.testclient import TestClient
 
-from polyagents.human_eval.conversations import make_pair, sides_of
 from polyagents.human_eval.formats.conversation_files import read_file
+from polyagents.human_eval.records import Judgement
 from polyagents.human_eval.statistics.filtering import filter_judgements
 from polyagents.human_eval.statistics.report_sections import sections
 from polyagents.human_eval.statistics.win_rates import Matchup
@@ -87,26 +88,17 @@ def test_the_script_of_the_docs_recovers_a_known_preference(trained, tmp_path, m
 
 # ---- many evaluations ------------------------------------------------------------------------------------------------
 
+RUNS = 200
 
-def evaluated(folder, seed, probability):
-    """An evaluation of two models by two annotators, 10 pairs each: what its report says of the first model."""
-    store = EvaluationStore(str(folder / f"{seed}.db"))
-    chats = [[conversation(model, number, f"{model} says so") for model in MODELS] for number in range(10)]
-    store.add_conversations(chat for both in chats for chat in both)
-    store.add_pairs(
-        make_pair(*(sides_of(chat)[model] for chat, model in zip(both, MODELS, strict=True))) for both in chats
-    )
-    favourite = texts_by_model(chat for chat, _ in chats)[MODELS[0]]
-    for person in store.invite(["Ann", "Bob"]):
-        simulated = SimulatedAnnotator(f"{seed} {person.name}", favourite, probability)
-        while shown := store.next_assignment(person.token):  # what the page shows; the test above reads pages
-            sides = {"left": shown.left, "right": shown.right}
-            choice = simulated.choose(
-                {name: [turn.text for turn in side.conversation.turns] for name, side in sides.items()}
-            )
-            store.answer(person.token, shown.number, choice)
-    (section,) = sections(filter_judgements(store.judgements()), seed)
-    store.close()
+
+def evaluated(seed, probability):
+    """What a report says of the first of two models, after two annotators of this preference judged 10 pairs each."""
+    judged = []
+    for person in ("Ann", "Bob"):
+        draw = random.Random(f"{seed} {person}")
+        winners = [MODELS[draw.random() >= probability] for _ in range(10)]
+        judged += [Judgement(person, f"pair {place}", MODELS, winner, "?") for place, winner in enumerate(winners)]
+    (section,) = sections(filter_judgements(judged), seed)
     return section.between(*MODELS)
 
 
@@ -121,16 +113,14 @@ def as_often_as(holds, probability, matchups):
     return f"{found} of {len(matchups)} ({found / len(matchups):.3f}; {expected:.3f} to be expected)"
 
 
-@pytest.mark.parametrize("runs", [12, pytest.param(200, marks=pytest.mark.slow)])
-def test_the_interval_covers_a_known_preference_as_often_as_it_says(runs, tmp_path):
-    found = [evaluated(tmp_path, seed, PREFERENCE) for seed in range(runs)]
+def test_the_interval_covers_a_known_preference_as_often_as_it_says():
+    found = [evaluated(seed, PREFERENCE) for seed in range(RUNS)]
     covered = as_often_as(lambda one: one.rate.low <= PREFERENCE <= one.rate.high, PREFERENCE, found)
     print(f"The interval covers {PREFERENCE} in {covered}")  # for docs/human-evaluation.md
 
 
-@pytest.mark.parametrize("runs", [12, pytest.param(200, marks=pytest.mark.slow)])
-def test_without_a_preference_there_is_a_significant_one_as_often_as_p_says(runs, tmp_path):
-    found = [evaluated(tmp_path, seed, 0.5) for seed in range(runs)]
+def test_without_a_preference_there_is_a_significant_one_as_often_as_p_says():
+    found = [evaluated(seed, 0.5) for seed in range(RUNS)]
     significant = as_often_as(lambda one: one.p_value < 0.05, 0.5, found)
     print(f"Without a preference p < .05 in {significant}")
 
