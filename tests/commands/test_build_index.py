@@ -2,13 +2,13 @@
 
 import io
 import json
-import subprocess
-import sys
-from pathlib import Path
+from concurrent.futures import ThreadPoolExecutor
 
+import forks
 import pytest
 import torch
 from commands import own
+from engines import free_port
 
 from polyagents import Ranker
 from polyagents.errors import InputError
@@ -155,17 +155,15 @@ main()
 
 
 def test_several_processes_build_one_index(trained, file, tmp_path):
-    """torchrun, as on several machines that share a folder."""
-    torchrun, program = Path(sys.executable).with_name("torchrun"), tmp_path / "small_shards.py"
-    program.write_text(SMALL_SHARDS)
+    """As torchrun starts them, on several machines that share a folder."""
     file.write_text("\n".join(f"reply {i}" for i in range(100)))  # two shards
-    flags = ("-mf", trained("poly"), "--candidates-file", file, "--index-dir")
-    command = [torchrun, "--standalone", "--nproc-per-node", "2", program, "build_index"]
-    done = subprocess.run(
-        [*map(str, (*command, *flags, tmp_path / "both"))], capture_output=True, text=True, timeout=300
-    )
-    assert done.returncode == 0, done.stderr
-    assert json.loads(done.stdout)["candidates"] == 100
+    flags = ("build_index", "-mf", trained("poly"), "--candidates-file", file, "--index-dir", tmp_path / "both")
+    both = {"TORCHELASTIC_RUN_ID": "x", "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
+    with ThreadPoolExecutor() as pool:
+        runs = [pool.submit(forks.run, SMALL_SHARDS, *flags, **both, RANK=rank, LOCAL_RANK=rank) for rank in ("0", "1")]
+    done, other = (run.result() for run in runs)
+    assert done.returncode == other.returncode == 0, done.stderr + other.stderr
+    assert json.loads(done.stdout)["candidates"] == 100 and not other.stdout
     assert len(sorted((tmp_path / "both").glob("*.safetensors"))) == 2
     ranker = Ranker.load(trained("poly"))
     index = ranker.open_index(tmp_path / "both")

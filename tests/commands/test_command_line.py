@@ -3,6 +3,7 @@
 import argparse
 import contextlib
 import json
+import os
 import platform
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from importlib import import_module, metadata
 from pathlib import Path
 
+import forks
 import pytest
 from commands import own
 from parlai.core.script import SCRIPT_REGISTRY, setup_script_registry
@@ -72,8 +74,6 @@ def test_the_package_imports_neither_torch_nor_parlai_until_a_name_is_asked_for(
     tell = "import json, sys; print(json.dumps([name.split('.')[0] for name in sys.modules]))"
     packages, _, _ = loaded(code=f"import polyagents; dir(polyagents); polyagents.InputError; {tell}")
     assert not packages & HEAVY
-    packages, _, _ = loaded(code=f"from polyagents import CandidateStore; {tell}")
-    assert "torch" in packages
 
 
 def test_every_public_name_is_there_and_no_other():
@@ -259,12 +259,20 @@ MODEL = Path(__file__).parents[1] / "version_0_1" / "bi"
 RANK = ("rank", "-mf", MODEL, "--candidates-file", MODEL.with_name("replies.txt"), "--top-k", "1")
 
 
+@contextlib.contextmanager
 def opened(*arguments):
-    """A command in a process of its own, which waits for lines."""
-    return subprocess.Popen(
-        [sys.executable, "-m", "polyagents", *map(str, arguments)],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    )  # fmt: skip
+    """A command in a process of its own, which reads lines from a pipe; and the pipe's other end."""
+    end, beginning = os.pipe()
+    with open(beginning, "w") as lines:
+        with open(end) as stdin:
+            command = forks.Child(
+                forks.COMMAND, *arguments, stdin=stdin, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+            )
+        lines.write("hi\n")
+        lines.flush()
+        with command as process:
+            assert process.stdout.readline()  # it has begun
+            yield process, lines
 
 
 @pytest.mark.parametrize(
@@ -273,26 +281,17 @@ def opened(*arguments):
     ids=["rank", "interactive"],
 )
 def test_ctrl_c_is_one_line(arguments):
-    with opened(*arguments) as process:
-        process.stdin.write("hi\n")
-        process.stdin.flush()
-        assert process.stdout.readline()  # it has begun
+    with opened(*arguments) as (process, _):
         process.send_signal(signal.SIGINT)
-        process.wait(60)
         said = process.stderr.read()
     assert process.returncode == 130 and "Traceback" not in said
     assert said.splitlines()[-1] == f"polyagents {arguments[0]}: stopped by Ctrl-C."
 
 
 def test_a_reader_that_has_enough_ends_the_command_quietly():
-    with opened(*RANK) as process:
-        process.stdin.write("hi\n" * 50)
-        process.stdin.flush()
-        assert process.stdout.readline()
+    """How Python itself ends then is in tests/test_console.py."""
+    with opened(*RANK) as (process, lines):
         process.stdout.close()
-        with contextlib.suppress(BrokenPipeError):
-            process.stdin.write("hi\n" * 10_000)
-            process.stdin.close()
-        process.wait(60)
-        assert process.returncode == 141 and process.stderr.read() == ""
-        process.stdin = process.stdout = None
+        with contextlib.suppress(BrokenPipeError), lines:
+            lines.write("hi\n" * 10_000)
+        assert process.wait() == 141 and process.stderr.read() == ""

@@ -6,6 +6,7 @@ What is about starting a command (what is imported, in which order, with which e
 import atexit
 import contextlib
 import functools
+import gc
 import json
 import os
 import select
@@ -17,6 +18,8 @@ import tempfile
 import threading
 import traceback
 
+import filelock
+
 COMMAND = "from polyagents.__main__ import main; main()"
 LIBRARIES = ("faiss", "fastapi", "scipy.stats", "sqlalchemy.orm", "transformers.models.bert.modeling_bert", "uvicorn")
 LOADED = ("parlai.scripts.eval_model", "parlai.scripts.train_model", "polyagents.index.approximate",
@@ -25,22 +28,16 @@ LOADED = ("parlai.scripts.eval_model", "parlai.scripts.train_model", "polyagents
 
 @functools.cache
 def address():
-    """The address of the process that forks; started once."""
-    folder = tempfile.TemporaryDirectory()
-    path = f"{folder.name}/socket"
-    server = subprocess.Popen(
-        [sys.executable, "-W", "ignore:pkg_resources is deprecated", __file__, path],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-    )
-    assert [server.stdout.readline() for _ in range(2)] == [b"ready\n"] * 2
-
-    def end():
-        server.stdin.close()
-        server.wait()
-        folder.cleanup()
-
-    atexit.register(end)
+    """The address of the process that forks: one for all of a run, which ends with it (tests/conftest.py)."""
+    folder = os.environ["FORKS"]
+    path = f"{folder}/socket"
+    with filelock.FileLock(f"{folder}/lock"):
+        if not os.path.exists(path):
+            command = [sys.executable, "-W", "ignore:pkg_resources is deprecated", __file__, path]
+            with open(f"{folder}/alive", "rb", buffering=0) as alive:
+                server = subprocess.Popen(command, stdin=alive, stdout=subprocess.PIPE)
+            assert [server.stdout.readline() for _ in range(2)] == [b"ready\n"] * 2
+            atexit.register(server.poll)  # it outlives this process
     return path
 
 
@@ -170,6 +167,7 @@ def keep(connection):
 
 def serve(path):
     """Fork for whoever connects, until standard input ends: one process with the libraries, and a second with all."""
+    gc.disable()
     for name in LIBRARIES:
         __import__(name)
     if os.fork():
@@ -177,6 +175,8 @@ def serve(path):
     else:
         for name in LOADED:
             __import__(name)
+    gc.freeze()  # children look for garbage in what is their own
+    gc.enable()
     del sys.modules["__main__"].__file__  # processes that children spawn shall not load it
     sys.modules["__main__"].__spec__ = None
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

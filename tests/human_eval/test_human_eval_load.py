@@ -2,13 +2,14 @@
 
 import collections
 import contextlib
+import os
 import signal
 import subprocess
-import sys
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
+import forks
 import httpx2
 import pytest
 from evaluation import evaluation, fields
@@ -22,12 +23,14 @@ KILLED_AFTER = PEOPLE * PAIRS // 2  # answers
 @contextlib.contextmanager
 def serving(database, port=0):
     """The command in a process of its own: the process and the links that it prints, by name."""
-    command = [sys.executable, "-m", "polyagents", "human_eval", "serve", "--database", database, "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        try:
-            yield process, dict(process.stdout.readline().strip().split("\t") for _ in range(PEOPLE + 1))
-        finally:
-            process.kill()
+    command = ["human_eval", "serve", "--database", database, "--port", port]
+    with open(os.devnull, "r+") as null:
+        files = {"stdin": null, "stdout": subprocess.PIPE, "stderr": null}
+        with forks.Child(forks.COMMAND, *command, **files, bare=True) as process:
+            try:
+                yield process, dict(process.stdout.readline().strip().split("\t") for _ in range(PEOPLE + 1))
+            finally:
+                process.send_signal(signal.SIGKILL)
 
 
 class Person:

@@ -1,7 +1,7 @@
 """Chats about a task, of a person with a model and of a model with itself, for our tasks and their samples."""
 
 import pytest
-from commands import SAMPLE, parlai, run, write_task
+from commands import SAMPLE, forked, run, write_task
 
 SAMPLES = (SAMPLE, *(f"polyagents.tasks.{name}:sample" for name in ("convai2", "dstc7", "ubuntu", "ubuntu_v1")))
 WITH_PERSONAS = SAMPLES[:2]
@@ -62,8 +62,8 @@ def test_a_chat_about_a_task_without_labels_says_so_and_leaves_nothing(ends_with
     assert {*tmp_path.iterdir()} == before
 
 
-def test_the_installed_command_has_these_worlds(model):
-    """`parlai` imports ours only where it loads the agent."""
+def test_parlais_command_has_these_worlds(model):
+    """It imports ours only where it loads the agent."""
     flags = ("-mf", model("bi"), "-t", SAMPLE, "--selfchat-max-turns", "2", "--loglevel", "error")
-    done = parlai("self_chat", *flags)
+    done = forked("self_chat", *flags, program="parlai", bare=True)
     assert done.code == 0 and "your persona:" in done.out, done.err
