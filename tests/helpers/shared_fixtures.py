@@ -1,5 +1,6 @@
 """Shared fixtures: small trained models and the data around them. tests/conftest.py loads them."""
 
+import dataclasses
 import io
 import json
 import os
@@ -19,7 +20,8 @@ from polyagents import timings
 from polyagents.__main__ import main
 from polyagents.backends import onnx_runtime, openvino_runtime
 from polyagents.timings import machine
-from polyagents.training_loop import training_curve
+from polyagents.training.rehearsal import rehearse
+from polyagents.training_loop import starting_model, training_curve
 from polyagents.zoo import download as downloads
 
 
@@ -44,6 +46,23 @@ def no_plots():
     """Have trainings draw nothing at their end, which takes as long as the rest of them (test_training_end.py does)."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(training_curve, "draw_curves", lambda path, *points: None)
+        yield
+
+
+@pytest.fixture(scope="session", autouse=True)
+def rehearsed_once():
+    """Have trainings of equal models be tried once, which takes a quarter of a small one (test_rehearsal.py: each)."""
+    tried = set()
+
+    def rehearse_new(model):
+        settings, config = dataclasses.replace(model.settings, saved={}), model.context_encoder.backbone.config
+        kind = f"{model.module} {config} {settings} {model.precision}"
+        if kind not in tried:
+            rehearse(model)
+            tried.add(kind)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(starting_model, "rehearse", rehearse_new)
         yield
 
 

@@ -14,6 +14,7 @@ from polyagents.models.encoder import Encoder
 from polyagents.training import rehearsal
 from polyagents.training.gradient_cache import random_state
 from polyagents.training.rehearsal import rehearse
+from polyagents.training_loop import starting_model
 
 KIND = sweep.ARCHITECTURES
 
@@ -21,6 +22,12 @@ KIND = sweep.ARCHITECTURES
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return save("bert", tmp_path_factory.mktemp("bert"))
+
+
+@pytest.fixture(autouse=True)
+def each_time(monkeypatch):
+    """Trainings of equal models are tried, too (tests/helpers/shared_fixtures.py)."""
+    monkeypatch.setattr(starting_model, "rehearse", rehearse)
 
 
 def train(folder, kind="bi", **options):
