@@ -125,7 +125,7 @@ def written(once):
 
 @pytest.fixture(scope="session")
 def traced_once(once):
-    """A backbone that is exported again with the same weights and texts is traced once: a trace takes seconds."""
+    """A backbone is traced once, whatever its weights: a trace takes seconds."""
     with pytest.MonkeyPatch.context() as patch:
         for module in (onnx_runtime, openvino_runtime):
             patch.setattr(module, "trace", traces.remembered(once))
