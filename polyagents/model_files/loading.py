@@ -156,7 +156,8 @@ def own_parts(file: str, architecture: str) -> Parts:
     saved = of_finished_model(parlai_options.read_whole(file), file)
     if odd := sorted(options_of(architecture).keys() & read_json(f"{file}.opt").keys() - saved.keys() - {"codes_init"}):
         raise InputError(f"{file}.opt is damaged: {odd[0]} has no value that an option can have.")
-    always = ALWAYS + (ALWAYS_OF_TOWERS if "similarity" in options_of(architecture) else ())
+    # The file's architecture, not the given one, which may start from a file of another.
+    always = ALWAYS + (ALWAYS_OF_TOWERS if "similarity" in options_of(architecture_of(file)) else ())
     if missing := [name for name in always if saved.get(name) is None]:
         raise InputError(f"{file}.opt is damaged: it has no {missing[0]}, without which nothing says what it computes.")
     dictionary = f"{file}.dict" if os.path.exists(f"{file}.dict") else str(saved.get("dict_file"))

@@ -109,7 +109,7 @@ def test_the_list_has_a_line_for_every_command():
 
 @pytest.mark.parametrize("command", OWN_COMMANDS)
 def test_each_command_of_ours_has_a_parser_with_its_name(command):
-    module = import_module(OWN_COMMANDS[command].module(command))
+    module = import_module(f"polyagents.commands.{command}")
     parser = module.parser()
     assert isinstance(parser, argparse.ArgumentParser) and parser.prog == f"polyagents {command}"
     assert parser.description and callable(module.run)
