@@ -300,7 +300,7 @@ def test_an_old_generation_leaves_the_memory(folder, no_collector):
         client.post("/rank", json={"context": "hi"})
         assert client.post("/admin/reload", json={}).status_code == 200
         for _ in range(200):
-            if not any(part() for part in parts):
+            if all(part() is None for part in parts):
                 break
             time.sleep(0.01)
         assert [part() for part in parts] == [None] * 3
