@@ -64,10 +64,19 @@ class Shortlist(Protocol):
 
 
 def nearest_in(
-    store: "CandidateStore", shortlist: Shortlist, allowed: np.ndarray | None, vectors: Tensor, k: int
+    store: "CandidateStore",
+    shortlist: Shortlist,
+    allowed: np.ndarray | None,
+    share: float,
+    vectors: Tensor,
+    k: int,
 ) -> Neighbours:
-    """Find candidates of a store by its shortlist, as `Nearest`; `allowed` [C] tells what may be found."""
-    share = 1.0 if allowed is None else float(allowed.mean())
+    """Find candidates of a store by its shortlist, as `Nearest`.
+
+    Args:
+        allowed: [C], which candidates may be found; None for all.
+        share: of the candidates, that may be found.
+    """
     count = min(int(max(shortlist.length, 2 * k) / share), store.slots)
     if allowed is not None and len(vectors) * count * SCANNED > store.slots:
         none = np.empty((len(vectors), 0), np.int64)  # too few, so that the caller searches exactly
@@ -96,7 +105,8 @@ def search_shortlist(
     if allowed is not None and not allowed.any():
         return search_allowed(query, store, k, allowed), [True] * len(query)
     k = min(k, len(store) if allowed is None else int(allowed.sum()))
-    nearest = functools.partial(nearest_in, store, shortlist, allowed)
+    share = 1.0 if allowed is None else float(allowed.mean())  # reads all of it, so once for all contexts
+    nearest = functools.partial(nearest_in, store, shortlist, allowed, share)
     indices, scores, complete = [], [], []
     for example in range(len(query)):
         mine, done = search_one(query.one(example), nearest, k)

@@ -20,7 +20,6 @@ from polyagents.model_files import sentence_transformers_import
 from polyagents.model_files.building import build_encoder, build_model, settings_of
 from polyagents.model_files.initial_weights import decide_flags
 from polyagents.model_files.sentence_transformers_export import write_folder
-from polyagents.models.tokens import pad
 from polyagents.text.pretrained import load_tokenizer
 
 CONTEXTS = ["i like red\ndo you like red too ?", "", "hello", "\n", "one\n\ntwo [SEP] three", "  Spaces  and ÜMLAUTS "]
@@ -33,7 +32,7 @@ def vectors_of(ranker, texts, contexts):
     if contexts:
         ids = ranker.model.context_ids(texts)
         with torch.no_grad():
-            return ranker.model.module.encode_context(pad(ids, ranker.model.tokenizer.pad_id)).vectors[:, 0].numpy()
+            return ranker.model.module.encode_context(ranker.model.tokens(ids)).vectors[:, 0].numpy()
     return ranker.model.encode_texts(texts).numpy()
 
 
@@ -249,9 +248,7 @@ def test_a_poly_encoder_leaves_a_prompt_out(folders):
     )
     vectors, mask = left_out.encode_contexts(["one two"])
     assert mask.shape == (1, 3) and not np.allclose(vectors, taken_in.encode_contexts(["one two"]).vectors)
-    states = left_out.model.context_encoder(
-        pad(left_out.model.context_ids(["one two"]), left_out.model.tokenizer.pad_id)
-    )
+    states = left_out.model.context_encoder(left_out.model.tokens(left_out.model.context_ids(["one two"])))
     first = 1 + len(left_out.model.tokenizer.context_prompt)
     torch.testing.assert_close(vectors, states[:, first : first + 3].detach())
 

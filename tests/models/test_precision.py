@@ -5,7 +5,6 @@ import torch
 from backbones import SENTENCES, save
 
 from polyagents.model_files.building import build_encoder, build_model, settings_of
-from polyagents.models.tokens import pad
 from polyagents.ranker import Ranker
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.timings import encodes_in_bf16
@@ -39,7 +38,7 @@ def test_auto_on_a_cpu_is_what_was_measured_in_training_and_fp32_afterwards(mode
     layer = model.context_encoder.backbone.encoder.layer[0].output.dense
     layer.register_forward_hook(lambda module, given, output: seen.append(output.dtype))
     for texts in (SENTENCES[:2], SENTENCES):
-        states = model.context_encoder(pad(model.context_ids(texts), model.tokenizer.pad_id))
+        states = model.context_encoder(model.tokens(model.context_ids(texts)))
         assert states.dtype == torch.float32
     assert set(seen) == {torch.bfloat16 if faster else torch.float32}
     ranker = Ranker(model)

@@ -1,7 +1,6 @@
 """The uni-encoder: all candidates of a context in one pass, each as if it were alone."""
 
 import copy
-from types import SimpleNamespace
 
 import pytest
 import torch
@@ -88,8 +87,7 @@ def test_a_candidate_reads_the_context(model):
 def test_rows_of_any_length_give_the_same_scores(model, tokens):
     candidates = [[Candidate(str(ids), tuple(ids)) for ids in CANDIDATES[: 2 + i]] for i in range(3)]
     given = inline_set(candidates, [Label(own[0], (own[0].text,)) for own in candidates])
-    settings = SimpleNamespace(text_truncate=None, label_truncate=None)
-    ranking = JointModel(model, SimpleNamespace(pad_id=0), settings)
+    ranking = JointModel(model, type("Tokenizer", (), {"pad_id": 0})(), None)
     model.candidate_tokens = tokens
     found = ranking.scores(CONTEXTS, given)
     expected = torch.zeros(3, 4)

@@ -19,7 +19,6 @@ from transformers import AutoConfig, AutoModel, AutoTokenizer
 from polyagents import InputError, Ranker
 from polyagents.commands.parlai_command import with_our_agent
 from polyagents.model_files.saving import save_model
-from polyagents.models.tokens import pad
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.text.pretrained import load_tokenizer
 
@@ -153,7 +152,7 @@ def test_a_hugging_face_folder_encodes_alike(variant, written, tmp_path):
         assert len(ids) == len(given) and all(a == b or a >= len(ours) for a, b in zip(ids, given, strict=True))
         with torch.no_grad():
             theirs = model(torch.tensor([ids])).last_hidden_state * 0.5
-            mine = ranking.context_encoder(pad([given], ranking.tokenizer.pad_id))
+            mine = ranking.context_encoder(ranking.tokens([given]))
         torch.testing.assert_close(theirs, mine, atol=1e-4, rtol=0)
     again = load_tokenizer(str(tmp_path / "folder"))
     assert again.id_of(again.special.newline) == ours.newline_ids[0]

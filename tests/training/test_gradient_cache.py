@@ -10,7 +10,6 @@ from parlai.core.params import ParlaiParser
 
 from polyagents.models import encoder
 from polyagents.models.formulas import ranking_loss
-from polyagents.models.tokens import pad
 
 VARIANTS = {
     "bi": ("bi",),
@@ -124,8 +123,8 @@ def test_gradients_are_those_of_the_formula(agent_of, variant):
     )
     distinct = list(dict.fromkeys(labels))
     assert len(distinct) < len(pairs) - 1
-    vectors = torch.cat([module.encode_candidates(pad([ids], agent.ranking.tokenizer.pad_id)) for ids in distinct])
-    contexts = [pad(agent.ranking.context_ids([text]), agent.ranking.tokenizer.pad_id) for text, _ in pairs]
+    vectors = torch.cat([module.encode_candidates(agent.ranking.tokens([ids])) for ids in distinct])
+    contexts = [agent.ranking.tokens(agent.ranking.context_ids([text])) for text, _ in pairs]
     encoded = [module.encode_context(context) for context in contexts]
     scores = [module.score(one, vectors) for one in encoded]
     columns = torch.tensor([distinct.index(ids) for ids in labels])
