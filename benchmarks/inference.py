@@ -35,7 +35,6 @@ from polyagents.models.bi import BiEncoder
 from polyagents.models.formulas import ContextVectors
 from polyagents.models.model_options import PolyOptions, TowerOptions
 from polyagents.models.poly import PolyEncoder
-from polyagents.models.tokens import pad
 from polyagents.models.two_towers import Query
 from polyagents.parlai_agents.fixed_candidates import FixedCandidates
 from polyagents.parlai_agents.ranker_agent import RankerAgent
@@ -138,7 +137,7 @@ def queries(ranker: Ranker, context: str) -> dict[str, Query]:
                 spread = 0.02 if own is None else float(own.std())
                 nn.init.normal_(poly.codes, std=spread, generator=torch.Generator().manual_seed(0))
             asking[f"poly {m}, {name}"] = poly
-    tokens = pad(model.context_ids([context]), model.tokenizer.pad_id)
+    tokens = model.tokens(model.context_ids([context]))
     return {name: Query(module, module.encode_context(tokens)) for name, module in asking.items()}
 
 

@@ -29,7 +29,6 @@ from polyagents.models.bi import BiEncoder
 from polyagents.models.formulas import ContextVectors, dot_products
 from polyagents.models.model_options import TowerOptions
 from polyagents.models.poly import PolyEncoder
-from polyagents.models.tokens import pad
 from polyagents.models.two_towers import TwoTowers
 from polyagents.options import fields_of, option
 from polyagents.serving.ranking_app import create_app
@@ -97,7 +96,7 @@ def obvious_scores(model, sharpness):
     """Text by text and output by output."""
     rows = []
     for context in CONTEXTS:
-        states = model.module.context_encoder(pad(model.context_ids([context]), model.tokenizer.pad_id))[0]
+        states = model.module.context_encoder(model.tokens(model.context_ids([context])))[0]
         vectors = [model.encode_texts([text])[0] for text in CANDIDATES]
         if isinstance(model.module, PolyEncoder):
             attended = [(code @ states.T).softmax(0) @ states for code in model.module.codes]
@@ -241,7 +240,7 @@ def test_the_pages_package_is_trained_by_its_short_names_and_missed_once_it_is_g
     model = loaded.model
     with torch.no_grad():
         for context, row in zip(CONTEXTS, loaded.score(CONTEXTS, CANDIDATES), strict=True):
-            states = model.module.context_encoder(pad(model.context_ids([context]), model.tokenizer.pad_id))[0]
+            states = model.module.context_encoder(model.tokens(model.context_ids([context])))[0]
             products = states @ model.encode_texts(CANDIDATES).T
             np.testing.assert_allclose(row, products.topk(2, 0).values.mean(0), atol=1e-4)
     assert Ranker.load(file, nearest=1).score("hi", ["a"]) > loaded.score("hi", ["a"])

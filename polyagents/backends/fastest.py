@@ -24,7 +24,6 @@ from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint
 from polyagents.models.backbone import config_values
 from polyagents.models.encoder import Backend
-from polyagents.models.tokens import pad
 from polyagents.ranking.candidate_set import shared_set
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.timings import Times, folder, has_bf16, measured_once, remembered
@@ -112,7 +111,7 @@ def call(model: RankingModel) -> None:
     """Compute what a request does: encode a context, or read it with candidates."""
     ids = model.context_ids([CONTEXT])
     if model.version() is not None:
-        model.context_encoder(pad(ids, model.tokenizer.pad_id))
+        model.context_encoder(model.tokens(ids))
     else:
         model.scores(ids, shared_set(model.candidates(CANDIDATES), None))
 

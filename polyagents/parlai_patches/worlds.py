@@ -12,15 +12,14 @@ import parlai.core.params
 import parlai.core.worlds
 from parlai.agents.local_human.local_human import LocalHumanAgent
 from parlai.core.loader import load_world_module
+from parlai.core.opt import Opt
 from parlai.core.worlds import DialogPartnerWorld
 from parlai.tasks.interactive.worlds import InteractiveWorld
 from parlai.tasks.self_chat.worlds import SelfChatWorld
 
 from polyagents.parlai_patches.openings import Opening, all_openings
 
-# How many dialogues of a task are read for their openings, in the order of `--seed`, without it in another one each
-# time: a chat should not wait for a million.
-DIALOGUES = 1000
+DIALOGUES = 1000  # how many dialogues of a task are read for their openings: a chat should not wait for a million
 
 
 class TaskInteractiveWorld(InteractiveWorld):
@@ -28,7 +27,7 @@ class TaskInteractiveWorld(InteractiveWorld):
 
     def init_contexts(self, shared: dict[str, Any] | None = None) -> None:
         """InteractiveWorld: read the personas of the task."""
-        self.openings = shared["openings"] if shared else all_openings(self.opt, self.opt.get("seed"), DIALOGUES)
+        self.openings = shared["openings"] if shared else openings_of(self.opt)
         self.chats = itertools.count()
 
     def get_contexts(self) -> tuple[str, str]:
@@ -45,7 +44,7 @@ class TaskSelfChatWorld(SelfChatWorld):
 
     def init_contexts(self, shared: dict[str, Any] | None = None) -> None:
         """SelfChatWorld: read the openings of the task."""
-        self.openings = shared["openings"] if shared else all_openings(self.opt, self.opt.get("seed"), DIALOGUES)
+        self.openings = shared["openings"] if shared else openings_of(self.opt)
 
     def init_openers(self) -> None:
         """SelfChatWorld: read only the openers of a file, since the task's are known."""
@@ -68,6 +67,11 @@ class TaskSelfChatWorld(SelfChatWorld):
 
     def _opening(self) -> Opening:
         return self.openings[self.episode_cnt % len(self.openings)]
+
+
+def openings_of(opt: Opt) -> list[Opening]:
+    """Read the openings of the first dialogues of a task, in the order of `--seed`; each time another without."""
+    return all_openings(opt, opt.get("seed"), DIALOGUES)
 
 
 @functools.cache

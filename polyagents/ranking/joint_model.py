@@ -29,9 +29,6 @@ class JointModel(RankingModel):
 
     def __init__(self, module: Joint, tokenizer: RankingTokenizer, settings: Settings):
         super().__init__(module, tokenizer, settings, Versions(module))
-        if self.joins_pairs:  # a pair is truncated whole, by the lengths that its texts have
-            text, label = self.limits
-            self.limits = None, None if label is None or (text is not None and label >= text) else label
 
     def encode_ids(self, ids: Sequence[Sequence[int]]) -> Sequence[Tensor]:
         """Encode token ids of C candidates, each by itself: states [t, D]."""
@@ -48,6 +45,14 @@ class JointModel(RankingModel):
         if self.joins_pairs:
             return self.settings.text_truncate or 0
         return (self.settings.text_truncate or 0) + (self.settings.label_truncate or 0)
+
+    @property
+    def limits(self) -> tuple[int | None, int | None]:
+        """The lengths of texts, as in other models; a pair is truncated whole, by the lengths that its texts have."""
+        text, label = super().limits
+        if not self.joins_pairs:
+            return text, label
+        return None, None if label is None or (text is not None and label >= text) else label
 
     @property
     def joins_pairs(self) -> bool:

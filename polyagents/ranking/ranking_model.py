@@ -20,6 +20,7 @@ from polyagents.models.adapters import is_adapted, merge
 from polyagents.models.base import Architecture
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import EncoderOptions, RankingOptions
+from polyagents.models.tokens import Tokens, pad
 from polyagents.models.versions import Versions
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, inline_set
 from polyagents.ranking.pieces import Steps
@@ -62,16 +63,11 @@ class Settings:
 
 
 class RankingModel(abc.ABC):
-    """A model that ranks candidates: an architecture with its weights, a tokenizer, and how texts are read.
-
-    Attributes:
-        limits: the tokens to which a context and a candidate are truncated by themselves; None for no limit.
-    """
+    """A model that ranks candidates: an architecture with its weights, a tokenizer, and how texts are read."""
 
     def __init__(self, module: Architecture, tokenizer: RankingTokenizer, settings: Settings, versions: Versions):
         """Make a model of its parts; `versions` watches the weights that decide what `encoded` returns."""
         self.module, self.tokenizer, self.settings = module, tokenizer, settings
-        self.limits = settings.text_truncate, settings.label_truncate
         self._versions = versions
         self._version: object = object()
         self._encoded: dict[tuple[int, ...], Tensor] = {}
@@ -103,6 +99,11 @@ class RankingModel(abc.ABC):
         """The tokens of the longest text that the encoder will read."""
         return max(self.settings.text_truncate or 0, self.settings.label_truncate or 0)
 
+    @property
+    def limits(self) -> tuple[int | None, int | None]:
+        """The tokens to which a context and a candidate are truncated by themselves; None for no limit."""
+        return self.settings.text_truncate, self.settings.label_truncate
+
     # ---- texts to token ids ----------------------------------------------------------------------------------------
 
     def context_ids(self, texts: Sequence[str]) -> list[list[int]]:
@@ -113,6 +114,10 @@ class RankingModel(abc.ABC):
         """Encode texts as candidates, with token ids between [S], truncated."""
         encoded = self.tokenizer.candidates(texts, self.limits[1])
         return [Candidate(text, tuple(ids)) for text, ids in zip(texts, encoded, strict=True)]
+
+    def tokens(self, ids: Sequence[Sequence[int]]) -> Tokens:
+        """Pad token ids to a batch on the CPU, from where an encoder takes it chunk by chunk."""
+        return pad(ids, self.tokenizer.pad_id)
 
     # ---- scores ----------------------------------------------------------------------------------------------------
 

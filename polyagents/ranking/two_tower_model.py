@@ -10,7 +10,7 @@ from torch import Tensor
 from polyagents.errors import InputError
 from polyagents.models.adapters import without_frozen_weights
 from polyagents.models.encoder import Encoder
-from polyagents.models.tokens import pad, to_device
+from polyagents.models.tokens import to_device
 from polyagents.models.two_towers import Query, TwoTowers
 from polyagents.models.versions import Versions
 from polyagents.ranking.candidate_set import CandidateSet
@@ -39,7 +39,7 @@ class TwoTowerModel(RankingModel):
     def scores(self, contexts: Sequence[Sequence[int]], candidates: CandidateSet) -> Tensor:
         """Score as `RankingModel.scores` says; vectors that are remembered are not computed again."""
         vectors = torch.stack(self.encoded(candidates.ids))
-        context = self.module.encode_context(pad(contexts, self.tokenizer.pad_id))
+        context = self.module.encode_context(self.tokens(contexts))
         # A shared list may be too large for all products at once, which Query splits; lists of their own are short.
         if candidates.rows is None:
             return Query(self.module, context).scores(vectors)
@@ -48,12 +48,12 @@ class TwoTowerModel(RankingModel):
     @undisturbed()
     def query(self, contexts: Sequence[Sequence[int]]) -> Query:
         """Encode token ids of B contexts as the query that a large set of candidates is searched with."""
-        return Query(self.module, self.module.encode_context(pad(contexts, self.tokenizer.pad_id)))
+        return Query(self.module, self.module.encode_context(self.tokens(contexts)))
 
     @undisturbed()
     def encode_ids(self, ids: Sequence[Sequence[int]]) -> Tensor:
         """Encode token ids of C candidates: [C, D] on the model's device."""
-        return self.module.encode_candidates(pad(ids, self.tokenizer.pad_id))
+        return self.module.encode_candidates(self.tokens(ids))
 
     def scores_in_pieces(
         self, contexts: Sequence[Sequence[int]], candidates: CandidateSet, tokens: int
@@ -77,7 +77,7 @@ class TwoTowerModel(RankingModel):
         encoder = self.module.candidate_encoder
         fp32 = encoder.arithmetic(self.device) == torch.float32
         low = low_precision and fp32 and (self.device.type != "cpu" or encodes_in_bf16(encoder.width))
-        tokens = pad([candidate.ids for candidate in self.candidates(texts)], self.tokenizer.pad_id)
+        tokens = self.tokens([candidate.ids for candidate in self.candidates(texts)])
         # A cast that autocast keeps would outlive it within another one, and be of old weights after an update.
         with torch.autocast(self.device.type, torch.bfloat16, enabled=low, cache_enabled=False):
             return self.module.encode_candidates(tokens).cpu()

@@ -22,7 +22,7 @@ from torch import Tensor
 from polyagents.models.encoder import in_order
 from polyagents.models.formulas import ranking_loss, stacked
 from polyagents.models.joint import states_apart, without_padding
-from polyagents.models.tokens import pad, to_device
+from polyagents.models.tokens import to_device
 from polyagents.ranking.candidate_set import CandidateSet, label_ranks
 from polyagents.ranking.joint_model import JointModel, flat_scores, in_table
 from polyagents.ranking.ranking_model import RankingModel
@@ -55,7 +55,7 @@ def training_scores(
     assert isinstance(model, TwoTowerModel)
     module, distinct = model.module, list(dict.fromkeys(map(tuple, contexts)))
     # A process without an example encodes one text all the same: the others wait for its share.
-    texts = pad(distinct or [(model.tokenizer.start_id,)], model.tokenizer.pad_id)
+    texts = model.tokens(distinct or [(model.tokenizer.start_id,)])
     context = GradientCache(module.context_encoder, module.context_vectors, stacked, texts, chunk_tokens)
     lengths = [len(ids) for ids in candidates.ids]
     # Inline lists differ between processes. A shared list is the same in all of them, so each encodes a part of it, and
@@ -63,7 +63,7 @@ def training_scores(
     # Every process must have something to encode: one without a share encodes the first text, for nobody.
     dealt = distributed.shares(lengths) if candidates.rows is None and distributed.is_distributed() else None
     mine = range(len(lengths)) if dealt is None else dealt[distributed.rank()] or [0]
-    own = pad([candidates.ids[row] for row in mine], model.tokenizer.pad_id)
+    own = model.tokens([candidates.ids[row] for row in mine])
     side = GradientCache(module.candidate_encoder, module.candidate_vectors, in_order, own, chunk_tokens)
     vectors, encoded = side.encoded, context.encoded
     if candidates.rows is not None:
@@ -91,7 +91,7 @@ def joint_scores(
     if module.compares:
         texts, states = tokens.apart(), []
         for encoder, ids in zip(module.encoders_apart, (texts.contexts, texts.candidates), strict=True):
-            some = pad(ids, model.tokenizer.pad_id)
+            some = model.tokens(ids)
             side = GradientCache(encoder, partial(states_apart, encoder), stacked, some, chunk_tokens)
             states.append(without_padding(side.encoded.vectors, some))
             sides.append(side)
