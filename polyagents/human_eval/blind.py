@@ -1,6 +1,6 @@
 """The part of a conversation that an annotator sees: who said what, and nothing that identifies a model.
 
-The templates get these records and never the conversation itself, which holds models and its source.
+The templates print these records, and nothing else of the conversation, which holds models and its source.
 """
 
 from collections.abc import Mapping, Sequence
