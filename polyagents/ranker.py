@@ -126,7 +126,7 @@ class Ranker:
     """
 
     def __init__(self, model: RankingModel, file: str | None = None):
-        self.model, self.file = model, file
+        self.model, self.file = model, file and os.path.abspath(file)  # valid after os.chdir, too
         self.identity = Identity(model)
         model.module.eval()
 
@@ -391,8 +391,10 @@ class Ranker:
             return self
         try:
             place = torch.device(target)
-        except RuntimeError as error:
+        except (RuntimeError, TypeError) as error:
             raise InputError(f"{target!r} is not a device; give cpu, cuda, or cuda:1 for the second GPU.") from error
+        if place.type == "meta":
+            raise InputError("Tensors on the device meta have no values; give cpu, or cuda.")
         self.model.to(place)
         return self
 
@@ -551,19 +553,24 @@ class Ranker:
         (3,)
 
         Args:
-            contexts: B contexts, or one; or the result of `encode_contexts`.
+            contexts: B contexts, or one; or, for texts and encoded candidates, the result of `encode_contexts`.
             candidates: C texts, options of several texts, or an index, as for `rank`; or the result of
-                `encode_candidates`.
+                `encode_candidates`. Vectors do not know their model: another one's of the same width are not noticed.
 
         Returns:
             fp32 [B, C], or [C] for one context; -inf for a candidate that was removed from an index.
 
         Raises:
-            InputError: the vectors are not this model's, or an engine has the index.
+            InputError: the vectors have another width than this model's, or an engine has the index.
         """
         if isinstance(contexts, str):
             return np.asarray(self.score([contexts], candidates)[0])
         if isinstance(contexts, ContextVectors) or isinstance(candidates, Tensor):
+            if isinstance(candidates, (Index, Mapping)):
+                raise InputError(
+                    "Encoded contexts have scores with texts, or with the result of encode_candidates; for options of "
+                    "several texts or an index, give the contexts themselves."
+                )
             known = contexts if isinstance(contexts, ContextVectors) else self.encode_contexts(contexts)
             texts = cast("Iterable[str]", candidates)  # encode_candidates refuses all else
             vectors = candidates if isinstance(candidates, Tensor) else self.encode_candidates(texts)
@@ -575,7 +582,7 @@ class Ranker:
                 )
             query = Query(two_towers(self.model).module, known.to(self.device))
             return query.scores(vectors.to(self.device)).cpu().numpy()
-        asked, index = texts_of(contexts, "contexts"), as_index(candidates, self.model)
+        asked, index = texts_of(contexts, "contexts", one=True), as_index(candidates, self.model)
         if not asked or not len(index):
             return np.zeros((len(asked), len(index)), np.float32)
         queries = (index.query(self.model, self.model.context_ids(block)) for block in in_blocks(asked))
@@ -628,7 +635,7 @@ class Ranker:
         """
         if isinstance(contexts, str):
             return self.search(contexts, candidates, top_k, filter)[0][0]
-        return self.search(texts_of(contexts, "contexts"), candidates, top_k, filter)[0]
+        return self.search(texts_of(contexts, "contexts", one=True), candidates, top_k, filter)[0]
 
     @undisturbed()
     def search(
@@ -795,7 +802,7 @@ class Ranker:
             return self.decide([contexts], options, none, rerank, rerank_top)[0]
         check_count("rerank_top", rerank_top)
         check_rankers(rerank=self if rerank is None else rerank)
-        asked, known = texts_of(contexts, "contexts"), self.calibration
+        asked, known = texts_of(contexts, "contexts", one=True), self.calibration
         second = None if rerank is None else rerank.identity
         problem = None if known is None else misfit(known, self.identity, second, rerank_top)
         used = None if known is None or problem else known.map
@@ -887,7 +894,7 @@ class Ranker:
         """Open an index that `index` wrote; its text file is not needed.
 
         >>> ranker.open_index("replies.index")
-        CandidateStore('replies.index', 6 candidates of width 128, bf16)
+        CandidateStore('...replies.index', 6 candidates of width 128, bf16)
 
         Args:
             exact: search exactly, even if there is an approximate index.

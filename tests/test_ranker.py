@@ -4,6 +4,7 @@ import copy
 import dataclasses
 import io
 import json
+import os
 import sys
 
 import datasets
@@ -216,9 +217,26 @@ def test_an_index_is_scored_as_its_texts_and_is_no_list_of_them(poly):
     np.testing.assert_allclose(poly.score(CONTEXTS, index), expected, atol=1e-4)
     expected[:, 1] = -np.inf
     np.testing.assert_allclose(poly.score(CONTEXTS, index.remove([REPLIES[1]])), expected, atol=1e-4)
-    for call in (poly.prepare, poly.encode_candidates, lambda given: poly.score(poly.encode_contexts(CONTEXTS), given)):
+    for call in (poly.prepare, poly.encode_candidates):
         with pytest.raises(InputError, match=r"candidates is <.*; give a"):
             call(index)
+    for given in (index, {"hello": REPLIES}):
+        with pytest.raises(InputError, match=r"Encoded contexts have scores .* give the contexts themselves"):
+            poly.score(poly.encode_contexts(CONTEXTS), given)
+
+
+def test_a_change_of_the_working_directory_changes_nothing(poly, tmp_path, monkeypatch):
+    (tmp_path / "replies.txt").write_text("\n".join(REPLIES[:3]))
+    (tmp_path / "elsewhere").mkdir()
+    monkeypatch.chdir(tmp_path)
+    poly.save("M")
+    ranker = Ranker.load("M")
+    index = ranker.index("replies.txt", "replies.index")
+    monkeypatch.chdir(tmp_path / "elsewhere")
+    assert ranker.approximate(index, "hnsw").index_type == "hnsw"
+    assert len(ranker.append(index, ["more"])) == 4 and len(index.remove(["more"])) == 3
+    ranker.calibrate([{"context": f"{n}", "label": "more" if n % 3 else "less"} for n in range(60)])
+    assert (tmp_path / "M.calibration.json").exists() and not os.listdir()
 
 
 def test_an_index_ranks_as_its_texts(poly, tmp_path):

@@ -4,9 +4,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from polyagents.decisions.options import Options, distinct, options_of
+from polyagents.decisions.options import Options, options_of
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint
+from polyagents.files.python_arguments import distinct
 from polyagents.text.normalize import normalized
 from polyagents.training_loop.text_example import TextExample, check_examples, read_example
 from polyagents.training_loop.validation import MOST_ANSWERS

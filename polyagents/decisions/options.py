@@ -1,11 +1,11 @@
 """The options of a decision: texts, or names with one text or several."""
 
 import functools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyagents.errors import InputError
-from polyagents.files.python_arguments import texts_of
+from polyagents.files.python_arguments import distinct, texts_of
 from polyagents.ranking.option_texts import OptionTexts
 from polyagents.text.normalize import normalized
 
@@ -19,18 +19,22 @@ class Options(OptionTexts):
         return cls(texts, texts, list(range(len(texts))))
 
     @functools.cached_property
-    def places(self) -> dict[str, list[int]]:
-        """The options of each name, as it is and as ParlAI's teachers compare texts."""
+    def places(self) -> dict[str, int]:
+        """The place of each option, by its name."""
+        return {name: place for place, name in enumerate(self.names)}
+
+    @functools.cached_property
+    def alike(self) -> dict[str, list[int]]:
+        """The places of the options whose names read alike, by how they read."""
         found: dict[str, list[int]] = {}
         for place, name in enumerate(self.names):
-            for key in {name, normalized(name)}:
-                found.setdefault(key, []).append(place)
+            found.setdefault(normalized(name), []).append(place)
         return found
 
     def right(self, labels: Sequence[str]) -> list[int]:
-        """Return the places of the options that labels name."""
-        keys = {key for label in labels for key in (label, normalized(label))}
-        return sorted({place for key in keys for place in self.places.get(key, ())})
+        """Return the places of the options that labels name: exactly or, if there is none, by how they read."""
+        named = ([self.places[one]] if one in self.places else self.alike.get(normalized(one), ()) for one in labels)
+        return sorted({place for places in named for place in places})
 
     @functools.cached_property
     def own_texts(self) -> list[list[str]]:
@@ -57,8 +61,7 @@ def options_of(given: Any) -> Options:
     if not isinstance(given, Mapping):
         read = Options.plain(distinct(texts_of(given, "options")))
     else:
-        own = {name: distinct(texts_of(texts, f"options[{name!r}]", one=True)) for name, texts in given.items()}
-        made = OptionTexts.of(own, "options")
+        made = OptionTexts.of(given, "options")
         read = Options(made.names, made.texts, made.owners)
     if not read.names:
         raise InputError("There are no options; give at least one text.")
@@ -73,8 +76,3 @@ def options_of(given: Any) -> Options:
                 f"them one option, or give them different texts."
             )
     return read
-
-
-def distinct(texts: Iterable[str]) -> list[str]:
-    """Return each text once, in order."""
-    return list(dict.fromkeys(texts))

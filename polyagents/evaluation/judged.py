@@ -17,8 +17,8 @@ from polyagents.text.normalize import normalized
 class Judged:
     """The candidates of one example with their scores.
 
-    Right candidates that read alike, by the normalisation that ParlAI's teachers apply to replies, are one answer: the
-    best score of them is kept, at the place of the first one.
+    Right candidates that read alike (text/normalize.py) are one answer: the best score of them is kept, at the place of
+    the first one.
 
     Attributes:
         columns: [C], the place of each candidate in the list that was ranked, from 0.

@@ -29,6 +29,11 @@ def texts_of(given: Any, name: str, one: bool = False) -> list[str]:
     return texts
 
 
+def distinct(texts: Iterable[str]) -> list[str]:
+    """Return each text once, in order."""
+    return list(dict.fromkeys(texts))
+
+
 def is_whole(text: str) -> bool:
     """Return whether a text has no half of a surrogate pair, which JSON can spell and UTF-8 cannot."""
     try:

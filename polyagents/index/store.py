@@ -60,7 +60,7 @@ class CandidateStore(ScannedIndex):
     """What finds candidates approximately (approximate.py); None for exact search."""
 
     def __init__(self, folder: str, manifest: Manifest):
-        self.folder, self.manifest = folder, manifest
+        self.folder, self.manifest = os.path.abspath(folder), manifest  # valid after os.chdir, too
         self.encoded_by, self.stored_as, self.fields = manifest.model, manifest.stored_as, manifest.fields
         self.shards = manifest.open_shards(folder)
         self.starts = np.concatenate([[0], np.cumsum([len(shard) for shard in self.shards])]).tolist()

@@ -78,8 +78,8 @@ def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str
     saved, given = parlai_options.read(file), opt.get("override", {})
     shapes = options_with(architecture, Role.WEIGHTS)
     wanted = {name: given[name] for name in shapes if given.get(name) is not None and name in saved}
-    if os.path.basename(str(wanted.get("backbone"))) == os.path.basename(str(saved.get("backbone"))):
-        wanted.pop("backbone", None)  # the same one in another folder
+    if same_backbone(wanted.get("backbone"), saved.get("backbone")):
+        wanted.pop("backbone", None)
     other = {name: value for name, value in wanted.items() if value != saved[name]}
     source = trained_as(file)
     was, now = ([f"--{name.replace('_', '-')} {values[name]}" for name in other] for values in (saved, wanted))
@@ -92,6 +92,11 @@ def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str
             f"{model} was trained as {', '.join(was)} and cannot be trained as {', '.join(now)}: give another "
             f"--model-file for a new model{start}, or the flags of the first run to resume it."
         )
+
+
+def same_backbone(given: str | None, known: str | None) -> bool:
+    """Return whether two names are of one backbone, maybe in two folders, or one is missing."""
+    return None in (given, known) or os.path.basename(str(given)) == os.path.basename(str(known))
 
 
 def trained_as(file: str) -> str | None:
@@ -147,12 +152,18 @@ def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> Pa
             opt["output_scaling"] = parlai_options.read(source).get("output_scaling", 1.0)
         refuse_idle_encoder(opt)
         return None
+    own = str(opt.get("model_file"))
+    is_start = file not in (own, f"{own}{CHECKPOINT}")  # those repeat the flags of a run that is resumed
     if given.get("output_scaling") == AUTO:  # auto is for backbones; a model keeps the factor that it was trained with
-        own = str(opt.get("model_file"))
-        if file not in (own, f"{own}.checkpoint"):  # those repeat the flags of a run that is resumed
+        if is_start:
             say(f"--output-scaling auto is for a backbone; the factor that {file} was trained with is kept.")
         given = {name: value for name, value in given.items() if name != "output_scaling"}
-    decided = decided_by(file, architecture, is_model=file == opt.get("model_file"))
+    decided = decided_by(file, architecture, is_model=file == own)
+    if is_start and not same_backbone(given.get("backbone"), decided.get("backbone")):
+        raise InputError(
+            f"--init-model {file} has the backbone {decided['backbone']}, and --backbone is {given['backbone']}; give "
+            f"one of the two."
+        )
     head = given.get("joint_head", decided.get("joint_head", opt.get("joint_head")))
     if head is not None and not is_similarity(head):
         decided.pop("share_encoders", None)  # the file's second encoder is not taken

@@ -80,8 +80,8 @@ class CandidateSet:
 def shared_set(given: Sequence[Candidate], labels: Sequence[Label | None] | None) -> CandidateSet:
     """Build one list for the whole batch.
 
-    A repeated label is one candidate, so it is never its own negative. Nor is a text that ParlAI's teachers would count
-    as equal to the label: they ignore case, punctuation and articles.
+    A repeated label is one candidate, so it is never its own negative. Nor is a text that reads like the label
+    (text/normalize.py).
 
     Args:
         labels: one for each example, None for an example without one; None in place of the list if there are none.

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from polyagents.errors import InputError
-from polyagents.files.python_arguments import texts_of
+from polyagents.files.python_arguments import distinct, texts_of
 
 SHARPNESS = 0.25  # k, as a share of the training loss's scale: measured on two FAQs and on intents (docs/faq.md)
 
@@ -35,7 +35,7 @@ class OptionTexts:
         """Read options.
 
         Args:
-            options: each name with its text, or its texts; the name itself is not one of them.
+            options: each name with its text, or its texts, of which equal ones count once; the name is not one of them.
             name: the argument's name in error sentences.
 
         Raises:
@@ -43,7 +43,7 @@ class OptionTexts:
         """
         names, texts, owners = texts_of(options.keys(), f"The list of names in {name}"), list[str](), list[int]()
         for place, (option, given) in enumerate(options.items()):
-            own = texts_of(given, f"{name}[{option!r}]", one=True)
+            own = distinct(texts_of(given, f"{name}[{option!r}]", one=True))
             if not own:
                 raise InputError(f"{name}[{option!r}] is an empty list; give the option a text, or remove it.")
             texts += own

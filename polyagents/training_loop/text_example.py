@@ -12,6 +12,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
 from polyagents.errors import InputError
+from polyagents.files.json_files import parse_json
 from polyagents.files.python_arguments import has_items, texts_of
 
 FIELDS = ("context", "label", "candidates")
@@ -35,8 +36,19 @@ def check_examples(given: Any, name: str) -> Iterable[Any]:
     return given.tolist() if hasattr(given, "iloc") else given  # a Series of pandas is read by its labels
 
 
+def listed(text: str) -> list[Any] | None:
+    """Return the list that a text spells in JSON, as a row of CSV does; None if it spells none."""
+    try:
+        found = parse_json(text)
+    except ValueError:
+        return None
+    return found if isinstance(found, list) else None
+
+
 def read_example(given: Any, name: str, needs_label: bool = True) -> TextExample:
     """Check an example, a dict with FIELDS, the last of which may be missing; other keys are ignored.
+
+    Candidates may be a list in JSON, as in a row of `csv.DictReader`.
 
     Args:
         name: of the example, in a message.
@@ -60,5 +72,7 @@ def read_example(given: Any, name: str, needs_label: bool = True) -> TextExample
     is_labelled = bool(labels) or not needs_label
     if not is_labelled or not all(label.strip() for label in labels) or not any(turn.strip() for turn in turns):
         raise InputError(f"{name} has an empty context or label; remove such examples.")
+    if isinstance(candidates, str):
+        candidates = listed(candidates) or candidates
     own = () if candidates is None else tuple(texts_of(candidates, f"{name}: candidates", one=True))
     return TextExample("\n".join(turns), tuple(labels), own if any(text.strip() for text in own) else None)

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from polyagents.errors import InputError, NoTestSplit
-from polyagents.files.json_files import parse_json
-from polyagents.training_loop.text_example import FIELDS, read_example
+from polyagents.training_loop.text_example import FIELDS, listed, read_example
 
 from ..streaming.blocks import Block, Table, of_csv, of_json_lines, of_parquet
 from ..streaming.data_files import NAMES, DataFiles, split_of
@@ -51,31 +50,20 @@ class TableColumns:
         """
         given = {name: row.get(name) for name in self.names}
         if isinstance(own := given.get("candidates"), str):
-            given["candidates"] = listed(own, where)
+            given["candidates"] = listed(own)
+            if given["candidates"] is None and own.strip():
+                raise InputError(f'{where}: candidates is {own!r:.60}; write a JSON list, such as ["yes .", "no ."].')
         example = read_example(given, where, needs_label=False)
         if any("\0" in text for text in (example.context, *example.labels, *(example.candidates or ()))):
             raise InputError(f"{where} has a NUL character; remove it, or save the file as UTF-8 if it is in UTF-16.")
         if not all(candidate.strip() for candidate in example.candidates or ()):
             raise InputError(f"{where} has an empty candidate; remove it from the list.")
-        context = example.context.replace("\r\n", "\n").replace("\r", "\n")  # of a cell that a spreadsheet wrote
-        return example._replace(context=context)._asdict()
+        return example._replace(context=with_line_feeds(example.context))._asdict()
 
 
-def listed(cell: str, where: str) -> list[Any] | None:
-    """Read a list that was written into a text, as CSV needs it; None for an empty cell.
-
-    Raises:
-        InputError: it is not a JSON list.
-    """
-    if not cell.strip():
-        return None
-    try:
-        found = parse_json(cell)
-    except ValueError:
-        found = None
-    if not isinstance(found, list):
-        raise InputError(f'{where}: candidates is {cell!r:.60}; write a JSON list, such as ["yes .", "no ."].')
-    return found
+def with_line_feeds(text: str) -> str:
+    """Replace the line ends of a cell that a spreadsheet wrote."""
+    return text.replace("\r\n", "\n").replace("\r", "\n")
 
 
 READERS = {".csv": of_csv, ".tsv": of_csv, ".jsonl": of_json_lines, ".json": of_json_lines, ".parquet": of_parquet}
@@ -138,5 +126,5 @@ def parts_of(blocks: list[Block], split: str) -> Iterator[Block]:
 def part_of(context: object) -> str:
     """Say which split a context belongs to: the same one on every machine, whatever else is in the file."""
     turns = context if isinstance(context, list) else [context]
-    checksum = zlib.crc32("\n".join(map(str, turns)).encode("utf-8", "surrogatepass"))
+    checksum = zlib.crc32(with_line_feeds("\n".join(map(str, turns))).encode("utf-8", "surrogatepass"))
     return {0: "valid", 1: "test"}.get(checksum % PARTS, "train")

@@ -134,6 +134,8 @@ def test_options_of_several_texts_score_as_when_they_are_ranked(calibrated):
     options = {"colour": ["so you like red", "so you like blue"], "end": "bye"}
     best = ranker.rank(CONTEXT, options, top_k=1)[0]
     assert ranker.decide(CONTEXT, options, none=False).choice == best.text
+    repeated = options | {"colour": [*options["colour"], *options["colour"][:1] * 9]}
+    assert ranker.rank(CONTEXT, repeated, top_k=1)[0] == best
 
 
 @pytest.mark.parametrize(

@@ -108,7 +108,7 @@ def test_a_list_of_turns_is_the_text_with_line_ends(tmp_path):
     assert message["text"] == "hi\nhello\nany plans ?"
     assert list(message["labels"]) == ["i bake .", "to bake ."]
     assert list(message["label_candidates"]) == ["i bake .", "to bake .", "no ."]
-    assert part_of(row["context"]) == part_of("hi\nhello\nany plans ?")
+    assert part_of(row["context"]) == part_of("hi\nhello\nany plans ?") == part_of("hi\r\nhello\rany plans ?")
 
 
 def test_a_folder_says_its_splits_by_the_names_of_its_files(tmp_path):

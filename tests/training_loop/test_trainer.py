@@ -184,6 +184,17 @@ def test_a_model_may_stay_in_memory_and_be_saved(tmp_path):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["M", "M.dict", "M.opt"]
 
 
+def test_an_init_model_keeps_its_backbone(trained):
+    with pytest.raises(InputError, match="has the backbone scratch:tiny, and --backbone is /no/where; give one of"):
+        Ranker.train(PAIRS, init_model=trained("bi"), backbone="/no/where")
+
+
+def test_candidates_may_be_a_list_in_json_as_in_a_row_of_csv():
+    rows = [example | {"candidates": json.dumps(example["candidates"])} for example in EXAMPLES[:4]]
+    assert [read_example(row, "row") for row in rows] == [read_example(row, "row") for row in EXAMPLES[:4]]
+    assert read_example(EXAMPLES[0] | {"candidates": "[sic] yes"}, "row").candidates == ("[sic] yes",)
+
+
 @pytest.mark.parametrize(("source", "kind"), [("poly", None), ("bi", "cross"), ("cross", "poly")])
 def test_an_init_model_decides_the_architecture_and_brings_its_weights(source, kind, trained):
     ranker = Ranker.train(
