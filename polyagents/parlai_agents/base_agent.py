@@ -46,6 +46,7 @@ class BaseAgent(OptimisingAgent):
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
         if opt.get("fp16"):  # ParlAI's flag, which halves the weights themselves; ours uses autocast
             opt["precision"], opt["fp16"] = "fp16", False
+        opt["force_fp16_tokens"] = False  # TorchAgent's padding tokens, which our weights and dictionary do not have
         self.encoder_options = EncoderOptions.read(opt)
         device = "cuda" if torch.cuda.is_available() and not opt["no_cuda"] else "cpu"
         self.scaler = torch.amp.GradScaler(device, enabled=self.encoder_options.precision == "fp16")
@@ -54,13 +55,10 @@ class BaseAgent(OptimisingAgent):
 
     @classmethod
     def upgrade_opt(cls, opt_from_disk: Opt) -> Opt:
-        """Do as TorchAgent, without its padding tokens after `--fp16`, which our weights do not have.
-
-        M.opt also says that the model was in training, which an evaluation would believe; the command decides this.
-        """
+        """Do as TorchAgent; M.opt says that the model was in training, and the command decides whether it is now."""
         opt = super().upgrade_opt(opt_from_disk)
         stale = ("datatype",) if train_loop.is_training_run(opt) else ()
-        return Opt({name: value for name, value in opt.items() if name not in stale} | {"force_fp16_tokens": False})
+        return Opt({name: value for name, value in opt.items() if name not in stale})
 
     def _checked_start(self, opt: Opt) -> str | None:
         """Return the file from which to load a model; refuse one that does not fit before anything is built.

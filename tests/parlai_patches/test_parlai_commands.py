@@ -153,9 +153,13 @@ def test_dynamic_batching(batching, colours, tmp_path):
     assert {name: float(valid[name]) for name in METRICS} == pytest.approx({name: still[name] for name in METRICS})
 
 
-def test_parlais_own_flag_for_half_precision(colours, tmp_path):
+def test_parlais_own_flags_for_half_precision(colours, tmp_path):
     flags = (*colours, "--max-train-steps", 12, "--warmup-updates", -1)  # the first overflow, until their scale fits
-    for name, more in (("theirs", ("--fp16", "true")), ("ours", ("--precision", "fp16")), ("fp32", ())):
+    for name, more in (
+        ("theirs", ("--fp16", "true", "--force-fp16-tokens", "true")),
+        ("ours", ("--precision", "fp16")),
+        ("fp32", ()),
+    ):
         train("poly", tmp_path / name, *flags, *more)
     assert options(tmp_path / "theirs")["precision"] == "fp16"
     assert largest_difference(tmp_path / "theirs", tmp_path / "ours") == 0
