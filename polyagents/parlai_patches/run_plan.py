@@ -174,28 +174,35 @@ def with_grace(validate: Any) -> Any:
     def patched(self: Any) -> Any:
         if not hasattr(self, "validates"):
             return validate(self)
-        before, impatience = self.best_valid, self.impatience
-        lowered = before
+        before = self.best_valid
         if before is not None and self.agent.opt["lr_scheduler"] in ENDING and self.valid_reports:
-            least = self.valid_optim * least_to_keep(self, self.valid_optim * before)
-            lowered = self.best_valid = math.nextafter(least, -self.valid_optim * math.inf)
+            self.good_enough = before, least_to_keep(self, self.valid_optim * before)
         scheduler = getattr(self.agent, "scheduler", None)
-        in_grace = self._total_epochs < 1 or (scheduler is not None and scheduler._is_lr_warming_up())
-        if in_grace:
+        if self._total_epochs < 1 or (scheduler is not None and scheduler._is_lr_warming_up()):
             self.impatience = -1  # ParlAI adds one
         stop = bool(validate(self))
-        if self.best_valid == lowered:
-            self.best_valid = before
-        else:
+        keep_if_good_enough(self)
+        self.good_enough = None
+        if self.best_valid != before:
             self.noted_of_kept = vars(self).get("noted")  # at the end, M is not evaluated on the same again
-            if before is not None and self.valid_optim * (self.best_valid - before) <= 0:  # ParlAI takes it for better
-                self.best_valid = before
-                self.impatience = 0 if in_grace else impatience + 1
-                stop = 0 < self.opt["validation_patience"] <= self.impatience
         self.agent.phase["training"] = True  # so is a batch without a label
         return stop
 
     return patched
+
+
+def keep_if_good_enough(loop: TrainLoop) -> None:
+    """Save M, if the validation of a moment ago is no better than the best one, but about as good.
+
+    The checkpoint of that validation says so, and is saved after M.
+    """
+    (best, least), name = vars(loop).get("good_enough") or (None, math.inf), loop.opt["validation_metric"]
+    if best is None or loop.best_valid != best or loop.valid_optim * loop.valid_reports[-1][name] < least:
+        return
+    loop.good_enough, loop.noted_of_kept = None, vars(loop).get("noted")
+    logging.info(f"This {name} is about as good, and later: saving the model as {loop.opt.get('model_file')}")
+    loop.save_model()
+    loop.saved = True
 
 
 def at_the_end(loop: TrainLoop, shutdown: Callable[[], None]) -> Callable[[], None]:

@@ -228,6 +228,8 @@ def with_checkpoint(save_model: Any, progress: Progress) -> Any:
     """Wrap ParlAI's save_model: a run that never validated saves M at its end, and a checkpoint to resume from."""
 
     def patched(self: Any, suffix: str | None = None) -> None:
+        if suffix == CHECKPOINT:
+            run_plan.keep_if_good_enough(self)
         self.agent.progress = progress(self)
         save_model(self, suffix)
         if suffix is None and not self.valid_reports and self.opt.get("save_after_valid"):

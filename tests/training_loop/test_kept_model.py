@@ -1,5 +1,6 @@
 """Which of the validated models a run keeps, by both loops."""
 
+import json
 from types import SimpleNamespace
 
 import pytest
@@ -52,8 +53,9 @@ def kept_by_parlai(metric, scheduler, values, monkeypatch):
     saved, given = [], iter(values)
     train_loop.patch()
     loop = object.__new__(TrainLoop)
-    loop.opt = dict.fromkeys(("tensorboard_log", "wandb_log", "clearml_log", "save_after_valid"), False)
+    loop.opt = dict.fromkeys(("tensorboard_log", "wandb_log", "clearml_log"), False)
     loop.opt |= {
+        "save_after_valid": True,
         "validation_metric": metric,
         "validation_metric_mode": "max",
         "validation_cutoff": 9,
@@ -61,16 +63,24 @@ def kept_by_parlai(metric, scheduler, values, monkeypatch):
     }
     loop.opt |= {"validation_patience": 0, "validation_max_exs": -1, "lr_scheduler": scheduler}
     loop.agent = SimpleNamespace(opt=loop.opt, phase={}, ranking=None)
+    loop.agent.save = lambda file: saved.append((file, json.loads(loop.agent.progress)))
+    loop.train_reports, loop.final_valid_report, loop.final_test_report, loop.final_extra_valid_report = [], {}, {}, {}
     loop.valid_optim = -1 if metric == "loss" else 1
     loop.valid_worlds, loop.valid_reports, loop.best_valid, loop.impatience = [], [], None, 0
     loop.validates, loop._total_epochs, loop._total_exs, loop.parleys, loop.saved = True, 5, 0, 0, False
     loop.train_time = loop.validate_time = SimpleNamespace(time=lambda: 0.0, reset=lambda: None)
     monkeypatch.setattr(loop, "_run_eval", lambda *_: {metric: next(given), "exs": 20}, raising=False)
-    monkeypatch.setattr(loop, "save_model", lambda: saved.append(loop._train_steps), raising=False)
+    monkeypatch.setattr(loop, "_save_train_stats", lambda _: None, raising=False)
     for update in range(len(values)):
         loop._train_steps = update
         loop.validate()
-    assert loop.best_valid == max(values, key=lambda value: loop.valid_optim * value)
+    for file, written in saved:  # a run that is resumed goes on from this
+        so_far = values[: written["train_steps"] + 1]
+        best = max(so_far, key=lambda value: loop.valid_optim * value)
+        assert written["best_valid"] == best
+        assert file == "M" or written["impatience"] == len(so_far) - 1 - so_far.index(best)
+    kept = [written["train_steps"] for file, written in saved if file == "M"]
+    assert [written["train_steps"] for file, written in saved if file != "M"] == [*range(len(values))]
     report = run_plan.kept_report(loop)
-    assert report["train_steps"] == saved[-1]
-    return saved[-1], report[metric]
+    assert report["train_steps"] == kept[-1]
+    return kept[-1], report[metric]
