@@ -33,6 +33,7 @@ from polyagents.timings import training_machine
 from polyagents.training import distributed
 
 CHECKPOINT = initial_weights.CHECKPOINT
+ALWAYS_SMALLER = ("loss", "ppl", "mean_rank")  # of these metrics ParlAI keeps the smallest, whatever the flag says
 
 
 @dataclass
@@ -187,6 +188,10 @@ def after_resuming(train_steps: Any) -> Any:
 
     def patched(self: Any) -> Iterator[Any]:
         file = self.opt.get("model_file")
+        if self.best_valid is not None and file:
+            metric, mode = self.opt["validation_metric"], self.opt["validation_metric_mode"]
+            last = f"{file}{CHECKPOINT}" if os.path.exists(f"{file}{CHECKPOINT}.opt") else file
+            initial_weights.refuse_another_metric(last, metric, None if metric in ALWAYS_SMALLER else mode)
         if str(self.opt.get("init_model")).endswith(CHECKPOINT):
             self.opt["init_model"] = None
         self.saved = self.best_valid is not None and bool(file) and os.path.exists(file)

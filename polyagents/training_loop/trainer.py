@@ -13,6 +13,7 @@ import torch
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.json_files import fields_of_json
+from polyagents.model_files.initial_weights import refuse_another_metric
 from polyagents.models.joint import Joint
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training import optimising
@@ -409,6 +410,8 @@ class Trainer:
             self.progress.size = self.data.size or self.progress.size
             if min(self.updates, self.progress.epoch, self.progress.examples, self.progress.impatience) < 0:
                 raise ValueError("its counts are none")
+            if self.progress.best is not None:
+                refuse_another_metric(str(self.files.resumed), self.options.validation_metric)
             self.valid = self.valid.first(self.progress.held_out)
             self.schedule.restore(states["schedule"], self.updates, self.run_progress)
             self.scaler.load_state_dict(states["scaler"])

@@ -44,6 +44,30 @@ def test_a_training_from_python_refuses_the_file_of_another_model(other, tmp_pat
     assert was in str(refused.value) and now in str(refused.value)
 
 
+@pytest.mark.parametrize(
+    ("first", "then"), [("hits@1", "loss"), ("mrr", "mrr --validation-metric-mode min"), ("loss", "rank")]
+)
+@pytest.mark.parametrize("way", ["parlai", "python"])
+def test_a_run_does_not_go_on_by_another_metric(way, first, then, colours, tmp_path):
+    """A loss would be compared with an accuracy, and never be better."""
+    file = tmp_path / "M"
+    if way == "python" and "mode" in then:
+        pytest.skip("only ParlAI has that flag")
+
+    def trained(metric, steps):
+        if way == "python":
+            return Ranker.train(PAIRS, file, valid=PAIRS, validation_metric=metric, max_train_steps=steps, **SMALL)
+        return train("bi", file, *colours, "-veps", 0.2, "-vmt", *metric.split(), "--max-train-steps", steps)
+
+    trained(first, 2)
+    before = weights(f"{file}.checkpoint")["number_training_updates"] if way == "parlai" else None
+    with pytest.raises(InputError, match=f"was chosen by --validation-metric {first}"):
+        trained(then, 4)
+    if way == "parlai":
+        assert weights(f"{file}.checkpoint")["number_training_updates"] == before
+    trained(first, 3)
+
+
 def test_another_architecture_still_starts_from_a_checkpoint_of_another_file(colours, tmp_path):
     train("poly", tmp_path / "M", *colours, "--max-train-steps", 1)
     train("bi", tmp_path / "N", *colours, "--max-train-steps", 1, "--init-model", tmp_path / "M.checkpoint")
