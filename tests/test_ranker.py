@@ -234,7 +234,8 @@ def test_a_change_of_the_working_directory_changes_nothing(poly, tmp_path, monke
     index = ranker.index("replies.txt", "replies.index")
     monkeypatch.chdir(tmp_path / "elsewhere")
     assert ranker.approximate(index, "hnsw").index_type == "hnsw"
-    assert len(ranker.append(index, ["more"])) == 4 and len(index.remove(["more"])) == 3
+    more = ranker.append(index, ["more"])
+    assert len(more) == 4 and len(more.remove(["more"])) == 3
     ranker.calibrate([{"context": f"{n}", "label": "more" if n % 3 else "less"} for n in range(60)])
     assert (tmp_path / "M.calibration.json").exists() and not os.listdir()
 

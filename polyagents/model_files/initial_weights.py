@@ -94,11 +94,11 @@ def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str
         )
 
 
-<<<<<<< HEAD
 def same_backbone(given: str | None, known: str | None) -> bool:
     """Return whether two names are of one backbone, maybe in two folders, or one is missing."""
     return None in (given, known) or os.path.basename(str(given)) == os.path.basename(str(known))
-=======
+
+
 def refuse_another_metric(file: str, metric: str, mode: str | None = None) -> None:
     """Refuse to resume a run whose best model was chosen by another metric, which cannot be compared with this one.
 
@@ -116,7 +116,6 @@ def refuse_another_metric(file: str, metric: str, mode: str | None = None) -> No
             f"{model} was chosen by {flag} {before} so far, which cannot be compared with {flag} {metric}; give the "
             f"first one to resume its run, or another --model-file and --init-model {model} to start from it."
         )
->>>>>>> 9444b48 (A run is not resumed by another validation metric)
 
 
 def trained_as(file: str) -> str | None:
