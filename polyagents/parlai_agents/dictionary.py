@@ -101,9 +101,14 @@ class TextDictionary(DictionaryAgent):
     def _take(self, tokenizer: RankingTokenizer) -> None:
         self.tokenizer = tokenizer
         tokenizer.plain = bool(self.opt.get("plain_texts"))  # the history asks for a line end before there is a model
-        special = tokenizer.special
-        self.null_token, self.start_token, self.end_token = special.pad, special.start, special.end
-        self.unk_token = tokenizer.unknown
+
+    def __getattr__(self, name: str) -> str:
+        """Return a special token by ParlAI's name; there is none before the vocabulary has been learnt."""
+        if name == "unk_token":
+            return self.ready.unknown
+        if name not in ("null_token", "start_token", "end_token"):
+            raise AttributeError(f"{type(self).__name__} has no {name}", name=name, obj=self)
+        return str(getattr(self.ready.special, name.removesuffix("_token").replace("null", "pad")))
 
     # ---- what TorchAgent asks of a dictionary ----------------------------------------------------------------------
 

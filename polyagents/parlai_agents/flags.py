@@ -151,6 +151,17 @@ def check_metric(opt: Opt) -> None:
         )
 
 
+def check_contexts(opt: Opt) -> None:
+    """Refuse ParlAI's flags that change contexts where a model is trained, and not where `Ranker` reads them."""
+    usual = {"person_tokens": False, "delimiter": "\n", "history_reversed": False, "history_add_global_end_token": None}
+    for name, value in usual.items():
+        if (opt.get(name, value) or None) != (value or None):
+            raise InputError(
+                f"--{name.replace('_', '-')} {opt[name]!r}: a model reads contexts whose turns are lines, in their "
+                f"order; omit the flag, and put such marks into the texts of the data."
+            )
+
+
 def check_not_reserved(opt: Opt) -> None:
     """Refuse ParlAI's values that have no meaning for these agents, before anything is loaded."""
     parts, tasks = opt.get("multitask_weights") or [1], str(opt.get("task")).split(",")

@@ -40,11 +40,14 @@ class ModelAgent(BaseAgent):
 
     def _decide_start(self, opt: Opt) -> ParlaiModel | None:
         """Check what is to be loaded, before anything is built, and let it decide its flags."""
-        model = initial_weights.decide_flags(self._checked_start(opt), opt, self.architecture)
+        start, own = self._checked_start(opt), opt.get("model_file")
+        model = initial_weights.decide_flags(start, opt, self.architecture)
         flags.check_not_reserved(opt)
         if not is_training_run(opt):
             return model
         flags.check_metric(opt)
+        if start not in (own, f"{own}{CHECKPOINT}") or start is None:  # a run of an earlier version may be resumed
+            flags.check_contexts(opt)
         if opt.get("warmup_updates") is None and opt["lr_scheduler"] not in ENDING:
             opt["warmup_updates"] = papers_warm_up(find(self.architecture))
         if opt.get("batchsize", 1) == 1 and num_workers() == 1 and opt["candidates"] == "batch":

@@ -86,7 +86,12 @@ class OptimisingAgent(TorchAgent):
         groups = optimising.weight_groups(
             self.model, opt["learningrate"], opt.get("codes_learningrate"), opt.get("weight_decay")
         )
-        with optimising.refused_where_damaged("The optimiser's state of the checkpoint"):
+        is_new = not (args and args[0]) and not kwargs.get("optim_states")
+        unusable = (
+            f"--optimizer {opt['optimizer']} cannot be used here ({{}}); give adamw, adam, adamax, sgd or rmsprop."
+        )
+        state = "The optimiser's state of the checkpoint"
+        with optimising.refused_where_damaged(state, unusable if is_new else None):
             was_reset: bool = super().init_optim(groups, *args, **kwargs)
             optimising.check_state(self.optimizer)
         optimising.fuse(self.optimizer)

@@ -21,7 +21,7 @@ from parlai.scripts.train_model import TrainLoop
 from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
-from polyagents.errors import NoTestSplit
+from polyagents.errors import InputError, NoTestSplit
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, parse_json, read_json
 from polyagents.model_files import initial_weights
@@ -83,6 +83,21 @@ def patch_for_all_agents() -> None:
     train_model.load_eval_worlds = without_missing_test_sets(in_order(train_model.load_eval_worlds))
     TrainLoop._run_eval = over_first_examples(over_test_worlds(TrainLoop._run_eval))
     build_dict.create_task = in_this_process(build_dict.create_task)
+    TrainLoop.__init__ = of_training_data(TrainLoop.__init__)
+
+
+def of_training_data(init: Any) -> Any:
+    """Wrap ParlAI's loop: our agents would learn nothing from another datatype than that of training."""
+
+    def patched(self: Any, opt: Opt) -> None:
+        if str(opt.get("model")).startswith("polyagents:") and not is_training_run(opt):
+            raise InputError(
+                f"--datatype {opt.get('datatype')}: train_model learns from training examples only; omit the flag, or "
+                f"give train, train:stream or train:ordered."
+            )
+        init(self, opt)
+
+    return patched
 
 
 def in_this_process(create_task: Any) -> Any:

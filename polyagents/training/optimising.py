@@ -87,13 +87,19 @@ def step(
 
 
 @contextlib.contextmanager
-def refused_where_damaged(what: str) -> Iterator[None]:
-    """Turn any error of a library that loads a damaged state into one sentence, an InputError."""
+def refused_where_damaged(what: str, unusable: str | None = None) -> Iterator[None]:
+    """Turn any error of a library that loads a damaged state into one sentence, an InputError.
+
+    Args:
+        unusable: the sentence, with {} for the reason, if nothing is loaded; None if a state is.
+    """
     try:
         yield
     except InputError:
         raise
     except (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
+        if unusable is not None:
+            raise InputError(unusable.format(first_line(error))) from error
         raise InputError(
             f"{what} cannot be loaded ({first_line(error)}): it is damaged or belongs to another run. Give another "
             f"--model-file to start again, or --init-model with the model itself."

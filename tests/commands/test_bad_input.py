@@ -81,6 +81,10 @@ MISTAKES = [
     (("train_model", "-m", "bi", "-mf", "M"), "train_model: This command needs --task"),
     (("eval_model", "-mf", str(VERSION_0_1 / "bi")), "eval_model: This command needs --task"),
     (("display_data",), "This command needs --task"),
+    (
+        ("display_model", "-m", "poly", *SAMPLE_TASK, "--backbone", "scratch:tiny", "--loglevel", "error"),
+        "has no vocabulary before training",
+    ),
     (("train_model", "-m", "bi", *SAMPLE_TASK), "Training needs --model-file M"),
     (("eval_model", *SAMPLE_TASK), "This command needs --model-file"),
     (("interactive",), "This command needs --model-file"),
@@ -306,6 +310,14 @@ def test_flags(kind, flags, sentence, colours, tmp_path, capsys):
         ("bi", "--candidates fixed -fcp {folder}/nothing.txt", "nothing.txt cannot be read"),
         ("bi", "--eval-candidates vocab", "cannot be ranked by these agents"),
         ("bi", "--init-model {folder}/nothing", "{folder}/nothing"),
+        ("bi", "--person-tokens true", "--person-tokens True: a model reads contexts whose turns are lines"),
+        ("bi", "--delimiter x", "--delimiter 'x': a model reads"),
+        ("bi", "--history-reversed true", "--history-reversed True: a model reads"),
+        ("bi", "--history-add-global-end-token end", "--history-add-global-end-token 'end': a model reads"),
+        ("bi", "--optimizer lbfgs", "--optimizer lbfgs cannot be used here ("),
+        ("bi", "--optimizer rprop", "--optimizer rprop cannot be used here ("),
+        ("bi", "-dt valid", "--datatype valid: train_model learns from training examples only"),
+        ("bi", "-dt train:evalmode", "--datatype train:evalmode: train_model learns"),
     ],
 )
 def test_a_training_that_cannot_work_is_refused_before_it_begins(kind, flags, sentence, colours, tmp_path):
@@ -540,6 +552,12 @@ def test_weights_of_another_size(model, colours):
     Path(f"{file}.opt").write_text(json.dumps(options(file) | {"backbone": "scratch:mini"}))
     with pytest.raises(InputError, match="trained with other options"):
         evaluate(file, *colours)
+
+
+@pytest.mark.parametrize("flags", ["--special-tok-lst foo", "--person-tokens true"])
+def test_tokens_of_a_trained_model_cannot_be_changed(flags, model, colours):
+    with pytest.raises(InputError, match=f"^{flags.split()[0]} cannot be changed for a trained model"):
+        evaluate(model("bi"), *colours, *flags.split())
 
 
 class Intruder:
