@@ -50,9 +50,9 @@ def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) 
         if not os.path.exists(part):
             raise InputError(f"{part} is missing; a model is {file}, {file}.opt and {file}.dict together.")
     saved, given = parlai_options.read(file), opt.get("override", {})
-    for name in ("special_tok_lst", "person_tokens"):
-        if name in given and (given[name] or None) != (saved.get(name) or None):
-            raise InputError(f"--{name.replace('_', '-')} cannot be changed for a trained model ({file}); omit it.")
+    for fixed in ("special_tok_lst", "person_tokens"):
+        if fixed in given and (given[fixed] or None) != (saved.get(fixed) or None):
+            raise InputError(f"--{fixed.replace('_', '-')} cannot be changed for a trained model ({file}); omit it.")
     source = trained_as(file)
     is_own = file in (opt.get("model_file"), f"{opt.get('model_file')}{CHECKPOINT}")
     if training and is_own and not is_parlais:
