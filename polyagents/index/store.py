@@ -62,7 +62,7 @@ class CandidateStore(ScannedIndex):
     def __init__(self, folder: str, manifest: Manifest):
         self.folder, self.manifest = os.path.abspath(folder), manifest  # valid after os.chdir, too
         self.encoded_by, self.stored_as, self.fields = manifest.model, manifest.stored_as, manifest.fields
-        self.shards = manifest.open_shards(folder)
+        self.shards = manifest.open_shards(self.folder)
         self.starts = np.concatenate([[0], np.cumsum([len(shard) for shard in self.shards])]).tolist()
         self.deleted = np.array(manifest.deleted, np.int64)
 

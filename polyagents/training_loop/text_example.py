@@ -72,7 +72,7 @@ def read_example(given: Any, name: str, needs_label: bool = True) -> TextExample
     is_labelled = bool(labels) or not needs_label
     if not is_labelled or not all(label.strip() for label in labels) or not any(turn.strip() for turn in turns):
         raise InputError(f"{name} has an empty context or label; remove such examples.")
-    if isinstance(candidates, str):
-        candidates = listed(candidates) or candidates
+    if isinstance(candidates, str) and (spelt := listed(candidates)) is not None:
+        candidates = spelt
     own = () if candidates is None else tuple(texts_of(candidates, f"{name}: candidates", one=True))
     return TextExample("\n".join(turns), tuple(labels), own if any(text.strip() for text in own) else None)

@@ -193,6 +193,7 @@ def test_candidates_may_be_a_list_in_json_as_in_a_row_of_csv():
     rows = [example | {"candidates": json.dumps(example["candidates"])} for example in EXAMPLES[:4]]
     assert [read_example(row, "row") for row in rows] == [read_example(row, "row") for row in EXAMPLES[:4]]
     assert read_example(EXAMPLES[0] | {"candidates": "[sic] yes"}, "row").candidates == ("[sic] yes",)
+    assert read_example(EXAMPLES[0] | {"candidates": "[]"}, "row").candidates is None
 
 
 @pytest.mark.parametrize(("source", "kind"), [("poly", None), ("bi", "cross"), ("cross", "poly")])
