@@ -33,6 +33,12 @@ CHECKPOINT = ".checkpoint"  # M.checkpoint is the last state of a run that train
 ENCODERS = ("context_encoder", "encoder", "candidate_encoder")
 
 
+def is_own(file: str | None, opt: Mapping[str, Any]) -> bool:
+    """Return whether a file is the run's own model or its checkpoint, from which it is resumed."""
+    model = opt.get("model_file")
+    return file is not None and file in (model, f"{model}{CHECKPOINT}")
+
+
 def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) -> None:
     """Refuse a file that is incomplete, another agent's, or ParlAI's if it would be overwritten.
 
@@ -41,25 +47,24 @@ def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) 
     """
     is_parlais = parlai_options.is_parlais(file)
     parlai_options.check(file)
+    saved, given = parlai_options.read(file), opt.get("override", {})
     if not is_parlais:
-        of_finished_model(parlai_options.read(file), file)
+        of_finished_model(saved, file)
     needed = [f"{file}.opt"] if not training else []
     needed += [opt["dict_file"]] if opt["backbone"].startswith(SCRATCH) else []
     needed += [f"{file}.dict", f"{file}.dict.codecs"] if is_parlais else []
     for part in needed:
         if not os.path.exists(part):
             raise InputError(f"{part} is missing; a model is {file}, {file}.opt and {file}.dict together.")
-    saved, given = parlai_options.read(file), opt.get("override", {})
     for fixed in ("special_tok_lst", "person_tokens"):
         if fixed in given and (given[fixed] or None) != (saved.get(fixed) or None):
             raise InputError(f"--{fixed.replace('_', '-')} cannot be changed for a trained model ({file}); omit it.")
     source = trained_as(file)
-    is_own = file in (opt.get("model_file"), f"{opt.get('model_file')}{CHECKPOINT}")
-    if training and is_own and not is_parlais:
+    if training and is_own(file, opt) and not is_parlais:
         refuse_another_training(file, opt, architecture)
     starts_another = training and file == opt.get("init_model") and not is_parlais and is_known(str(source))
     if source not in (None, architecture) and not (starts_another and is_known(architecture)):
-        name = parlai_options.read(file).get("model")
+        name = saved.get("model")
         start = f"give --backbone {file} to start from its encoder"
         hint = start if is_parlais else "remove --model, or train from it with --init-model"
         raise InputError(
@@ -175,13 +180,12 @@ def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> Pa
             opt["output_scaling"] = parlai_options.read(source).get("output_scaling", 1.0)
         refuse_idle_encoder(opt)
         return None
-    own = str(opt.get("model_file"))
-    is_start = file not in (own, f"{own}{CHECKPOINT}")  # those repeat the flags of a run that is resumed
+    is_start = not is_own(file, opt)  # a run that is resumed repeats its flags
     if given.get("output_scaling") == AUTO:  # auto is for backbones; a model keeps the factor that it was trained with
         if is_start:
             say(f"--output-scaling auto is for a backbone; the factor that {file} was trained with is kept.")
         given = {name: value for name, value in given.items() if name != "output_scaling"}
-    decided = decided_by(file, architecture, is_model=file == own)
+    decided = decided_by(file, architecture, is_model=file == opt.get("model_file"))
     if is_start and not same_backbone(given.get("backbone"), decided.get("backbone")):
         raise InputError(
             f"--init-model {file} has the backbone {decided['backbone']}, and --backbone is {given['backbone']}; give "

@@ -18,7 +18,7 @@ from polyagents.parlai_agents import flags
 from polyagents.parlai_agents.base_agent import BaseAgent
 from polyagents.parlai_agents.task_reader import TaskReader
 from polyagents.parlai_files.parlai_weights import ParlaiModel
-from polyagents.parlai_patches.train_loop import CHECKPOINT, is_training_run
+from polyagents.parlai_patches.train_loop import is_training_run
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import undisturbed
 from polyagents.training_loop.schedule import ENDING
@@ -40,13 +40,13 @@ class ModelAgent(BaseAgent):
 
     def _decide_start(self, opt: Opt) -> ParlaiModel | None:
         """Check what is to be loaded, before anything is built, and let it decide its flags."""
-        start, own = self._checked_start(opt), opt.get("model_file")
+        start = self._checked_start(opt)
         model = initial_weights.decide_flags(start, opt, self.architecture)
         flags.check_not_reserved(opt)
         if not is_training_run(opt):
             return model
         flags.check_metric(opt)
-        if start not in (own, f"{own}{CHECKPOINT}") or start is None:  # a run of an earlier version may be resumed
+        if not initial_weights.is_own(start, opt):  # a run of an earlier version may be resumed
             flags.check_contexts(opt)
         if opt.get("warmup_updates") is None and opt["lr_scheduler"] not in ENDING:
             opt["warmup_updates"] = papers_warm_up(find(self.architecture))
@@ -103,8 +103,7 @@ class ModelAgent(BaseAgent):
         backend = backend_of(self.opt)
         if backend != AUTO or not (is_training_run(self.opt) or self.use_cuda):  # ParlAI moves the model afterwards
             use_backend(self.ranking, path, backend)
-        file = self.opt.get("model_file")
-        if path in (file, f"{file}{CHECKPOINT}"):  # another run's model decides none
+        if initial_weights.is_own(path, self.opt):  # another run's model decides none
             self.resumed = states.get("draws")
         return states
 

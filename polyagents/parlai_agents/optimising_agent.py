@@ -87,11 +87,10 @@ class OptimisingAgent(TorchAgent):
             self.model, opt["learningrate"], opt.get("codes_learningrate"), opt.get("weight_decay")
         )
         is_new = not (args and args[0]) and not kwargs.get("optim_states")
-        unusable = (
-            f"--optimizer {opt['optimizer']} cannot be used here ({{}}); give adamw, adam, adamax, sgd or rmsprop."
-        )
-        state = "The optimiser's state of the checkpoint"
-        with optimising.refused_where_damaged(state, unusable if is_new else None):
+        name, possible = opt["optimizer"], "adamw, adam, adamax, sgd or rmsprop"
+        unusable = optimising.refused(lambda why: f"--optimizer {name} cannot be used here ({why}); give {possible}.")
+        damaged = optimising.refused_where_damaged("The optimiser's state of the checkpoint")
+        with unusable if is_new else damaged:
             was_reset: bool = super().init_optim(groups, *args, **kwargs)
             optimising.check_state(self.optimizer)
         optimising.fuse(self.optimizer)

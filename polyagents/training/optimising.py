@@ -4,7 +4,7 @@ ParlAI's agents and the trainer of Ranker.train take this same step.
 """
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import torch
@@ -87,23 +87,24 @@ def step(
 
 
 @contextlib.contextmanager
-def refused_where_damaged(what: str, unusable: str | None = None) -> Iterator[None]:
-    """Turn any error of a library that loads a damaged state into one sentence, an InputError.
-
-    Args:
-        unusable: the sentence, with {} for the reason, if nothing is loaded; None if a state is.
-    """
+def refused(sentence: Callable[[str], str]) -> Iterator[None]:
+    """Turn any error of a library into one sentence about its reason, an InputError."""
     try:
         yield
     except InputError:
         raise
     except (AttributeError, IndexError, KeyError, OverflowError, RuntimeError, TypeError, ValueError) as error:
-        if unusable is not None:
-            raise InputError(unusable.format(first_line(error))) from error
-        raise InputError(
-            f"{what} cannot be loaded ({first_line(error)}): it is damaged or belongs to another run. Give another "
-            f"--model-file to start again, or --init-model with the model itself."
-        ) from error
+        raise InputError(sentence(first_line(error))) from error
+
+
+def refused_where_damaged(what: str) -> contextlib.AbstractContextManager[None]:
+    """Turn any error of a library that loads a damaged state into one sentence, an InputError."""
+    return refused(
+        lambda why: (
+            f"{what} cannot be loaded ({why}): it is damaged or belongs to another run. Give another --model-file to "
+            f"start again, or --init-model with the model itself."
+        )
+    )
 
 
 def check_state(optimizer: torch.optim.Optimizer) -> None:
