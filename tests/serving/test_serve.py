@@ -570,6 +570,12 @@ def test_what_there_is_not_is_said(client, method, path, status):
     assert answer.status_code == status and set(answer.json()) == {"error"}
 
 
+@pytest.mark.parametrize("path", ["/", "/healthz", "/readyz", "/metrics", "/nothing", "/rank"])
+def test_head_is_answered_as_get_is(client, path):
+    head, get = client.head(path), client.get(path)
+    assert (head.status_code, head.headers["content-type"]) == (get.status_code, get.headers["content-type"])
+
+
 # ---- the token -------------------------------------------------------------------------------------------------------
 
 TOKEN = "a secret; with, ümlaut=%20&"
