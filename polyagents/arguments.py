@@ -32,10 +32,26 @@ class CommandParser(argparse.ArgumentParser):
     """Parses the flags of one command as ParlAI's parser does, without ParlAI.
 
     `--model_file` is `--model-file`, flags are not abbreviated, and errors are reported in one line with exit code 2.
+
+    Attributes:
+        needed: the name of a flag -> the one without which it has no effect, and is refused.
     """
 
     def __init__(self, prog: str, description: str):
         super().__init__(prog=prog, description=description, allow_abbrev=False, formatter_class=HelpFormatter)
+        self.needed: dict[str, str] = {}
+
+    def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
+        """Parse, and refuse flags that would have no effect."""
+        found = super().parse_args(args, namespace)
+        self.check_needed(found)
+        return found
+
+    def check_needed(self, given: argparse.Namespace) -> None:
+        """End with an error if a flag is given, and the one that it needs is not."""
+        for name, other in self.needed.items():
+            if getattr(given, name) != self.get_default(name) and getattr(given, other) is None:
+                self.error(f"{flag_of(name)} is for {flag_of(other)}; give that flag, too, or remove {flag_of(name)}")
 
     def parse_known_args(  # type: ignore[override]  # argparse's type is overloaded for other namespaces
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
@@ -74,6 +90,11 @@ def with_hyphens(argument: str) -> str:
     return f"{name.replace('_', '-')}{equals}{value}"
 
 
+def flag_of(name: str) -> str:
+    """Return the flag of an option."""
+    return f"--{name.replace('_', '-')}"
+
+
 def exit_with_one_line(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     """Report an error in a command line to standard error, with the likely flag; exit with code 2."""
     flags = [flag for action in parser._actions for flag in action.option_strings]
@@ -89,8 +110,9 @@ def add_precision_flag(parser: argparse.ArgumentParser, help: str = "by default 
     parser.add_argument("--precision", choices=PRECISIONS, help=help)
 
 
-def add_fields_flag(parser: argparse.ArgumentParser) -> None:
+def add_fields_flag(parser: CommandParser) -> None:
     """Add --fields, the fields of candidates with ids."""
+    parser.needed["fields"] = "candidates_file"
     parser.add_argument(
         "--fields",
         metavar="NAME[:KIND],...",

@@ -168,10 +168,7 @@ class Ranker:
                 backend, or only one of other weights.
         """
         file = zoo_file(path_text(model_file, "model_file"), datapath)
-        architecture = architecture_of(file)
-        # Another value after the training would change nothing, or replace one encoder's weights by the other's.
-        possible = options_of(architecture).keys() - options_with(architecture, Role.TRAINING)
-        possible |= {"backbone"} if has_adapters(file) else set()
+        possible = loading_options(file)
         if unknown := overrides.keys() - possible:
             raise InputError(
                 f"{', '.join(sorted(unknown))}: not an option of this model; "
@@ -1020,6 +1017,14 @@ class Ranker:
         asked = given or sample_of(index, 200)
         parts = [self.query(block).context for block in in_blocks(asked)]
         return build_shortlist(index, index_type, Query(two_towers(self.model).module, stacked(parts)))
+
+
+def loading_options(file: str) -> set[str]:
+    """Return the options that a model may be loaded with."""
+    architecture = architecture_of(file)
+    # Another value after the training would change nothing, or replace one encoder's weights by the other's.
+    possible = options_of(architecture).keys() - options_with(architecture, Role.TRAINING)
+    return possible | ({"backbone"} if has_adapters(file) else set())
 
 
 def check_rankers(**given: object) -> None:

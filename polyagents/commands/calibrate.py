@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import positive_int
 from polyagents.commands.context_answers import add_rerank_flags
-from polyagents.commands.task_parser import TaskCommandParser
+from polyagents.commands.task_parser import TaskCommandParser, load_with_flags
 from polyagents.console import in_columns
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write
@@ -44,14 +44,13 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.commands.decide import read_options
     from polyagents.decisions.calibration import calibration_of, path_of, write_calibration  # imports torch
     from polyagents.parlai_agents.decision_task import examples_of_task
-    from polyagents.ranker import Ranker
     from polyagents.training_loop.training_curve import drawn
     from polyagents.zoo.resolve import zoo_file
 
     options = None if opt["options_file"] is None else read_options(opt["options_file"])
     file = zoo_file(opt["model_file"], opt["datapath"])
-    ranker = Ranker.load(file, opt["no_cuda"], opt["gpu"])
-    second = Ranker.load(opt["rerank"], opt["no_cuda"], opt["gpu"]) if opt["rerank"] else None
+    ranker = load_with_flags(opt, file)
+    second = load_with_flags(opt, opt["rerank"], ("backend", "precision")) if opt["rerank"] else None
     examples = examples_of_task(opt, options)
     reranker = None if second is None else (second.model, second.identity)
     found = calibration_of(ranker.model, ranker.identity, examples, reranker, opt["rerank_top"])

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import INDEX_URL, add_backend_flag, add_precision_flag, positive_int
+from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, add_precision_flag, positive_int
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.context_lines import ANSWERED, read_lines
@@ -17,8 +17,9 @@ if TYPE_CHECKING:
     from polyagents.ranker import Ranker
 
 
-def add_index_flags(parser: argparse.ArgumentParser, others: argparse._MutuallyExclusiveGroup) -> None:
+def add_index_flags(parser: CommandParser, others: argparse._MutuallyExclusiveGroup) -> None:
     """Add the flags of an index, one of which may stand in place of `others`."""
+    parser.needed["exact"] = "index_dir"
     others.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
     others.add_argument("--index-url", help=INDEX_URL)
     parser.add_argument(
@@ -26,15 +27,19 @@ def add_index_flags(parser: argparse.ArgumentParser, others: argparse._MutuallyE
     )
 
 
-def add_rerank_flags(parser: argparse.ArgumentParser) -> None:
+def add_rerank_flags(parser: CommandParser) -> None:
     """Add the flags of a second model."""
+    parser.needed["rerank_top"] = "rerank"
     parser.add_argument("--rerank", help="a second model, such as a uni- or cross-encoder, to re-order the results")
     parser.add_argument(
-        "--rerank-top", type=positive_int, default=50, help="how many candidates the second model re-orders"
+        "--rerank-top",
+        type=positive_int,
+        default=50,
+        help="how many candidates the second model re-orders; no more are returned",
     )
 
 
-def add_ranker_flags(parser: argparse.ArgumentParser) -> None:
+def add_ranker_flags(parser: CommandParser) -> None:
     """Add the flags of `load_rankers`, and how many candidates the second model re-orders."""
     parser.add_argument("-mf", "--model-file", required=True, help="a trained model")
     add_rerank_flags(parser)
@@ -54,8 +59,6 @@ def load_rankers(opt: Mapping[str, Any]) -> "tuple[Ranker, Ranker | None]":
 def opened_index(ranker: "Ranker", opt: Mapping[str, Any]) -> "Candidates | None":
     """Open the index that flags name; None if they name none."""
     if opt["index_url"] is not None:
-        if opt["exact"]:
-            raise InputError("--exact is for --index-dir; for an engine, build_index --index-type decides.")
         return ranker.open_engine(opt["index_url"])
     return None if opt["index_dir"] is None else ranker.open_index(opt["index_dir"], opt["exact"])
 

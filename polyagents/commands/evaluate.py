@@ -8,7 +8,7 @@ from typing import Any
 
 from polyagents.arguments import positive_int
 from polyagents.commands import parlai_command
-from polyagents.commands.task_parser import TaskCommandParser
+from polyagents.commands.task_parser import TaskCommandParser, load_with_flags
 from polyagents.console import in_columns
 from polyagents.errors import InputError
 from polyagents.files.own_folder import check_out_file
@@ -88,7 +88,6 @@ def decided(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
     from polyagents.decisions.calibration import measured, misfit, path_of, plain
     from polyagents.decisions.scoring import scores_of
     from polyagents.parlai_agents.decision_task import examples_of_task
-    from polyagents.ranker import Ranker
     from polyagents.zoo.resolve import zoo_file
 
     examples, found = None, {}
@@ -97,7 +96,7 @@ def decided(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
         if not os.path.exists(path_of(file)):
             continue
         examples = examples_of_task(opt) if examples is None else examples
-        ranker = Ranker.load(file, opt["no_cuda"], opt["gpu"])
+        ranker = load_with_flags(opt, file)
         calibration = ranker.calibration
         assert calibration is not None
         problem = misfit(calibration, ranker.identity, None, 0)

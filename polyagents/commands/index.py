@@ -17,6 +17,7 @@ from polyagents.arguments import (
     add_fields_flag,
     add_precision_flag,
     amounts,
+    flag_of,
 )
 from polyagents.commands.index_plan import plan
 from polyagents.errors import InputError
@@ -66,7 +67,7 @@ def parser() -> argparse.ArgumentParser:
     return parser
 
 
-def add_flags(parser: argparse.ArgumentParser, required: bool) -> None:
+def add_flags(parser: CommandParser, required: bool) -> None:
     """Add the flags that `build_index` has, too; there a model and a file are required."""
     parser.add_argument("-mf", "--model-file", required=required, help="a trained bi- or poly-encoder")
     parser.add_argument(
@@ -98,6 +99,7 @@ def add_flags(parser: argparse.ArgumentParser, required: bool) -> None:
     )
     add_precision_flag(parser)
     add_backend_flag(parser, "torch")
+    parser.needed |= {"precision": "model_file", "backend": "model_file"}
     parser.add_argument(
         "--ray",
         metavar="ADDRESS",
@@ -114,14 +116,11 @@ def run(opt: Mapping[str, Any]) -> None:
         return
     given = {name for name in ("model_file", "candidates_file") if opt[name]}
     if surplus := sorted(given - NEEDED.get(what, given)):
-        raise InputError(f"{flag(surplus[0])} is not for polyagents index {what}; remove it.")
+        raise InputError(f"{flag_of(surplus[0])} is not for polyagents index {what}; remove it.")
     if NEEDED.get(what) != given:
         raise InputError(f"Give one of: {USAGE}.")
-    allowed = {"build": OF_BUILDS, "add": ("index_type", "contexts_file") if opt["index_dir"] else ()}.get(what, ())
-    if wrong := [name for name in OF_BUILDS if opt[name] and name not in allowed]:
-        raise InputError(f"{flag(wrong[0])} is for polyagents index build.")
     if wrong := [name for name in OF_PLANS if opt[name]]:
-        raise InputError(f"{flag(wrong[0])} is for polyagents index plan.")
+        raise InputError(f"{flag_of(wrong[0])} is for polyagents index plan.")
     if not (opt["index_dir"] or opt["index_url"]):
         raise InputError(f"polyagents index {what} needs --index-dir or --index-url.")
     do(what, opt)
@@ -132,14 +131,14 @@ def do(what: str, opt: Mapping[str, Any]) -> None:
     for name in ("stored_as", "contexts_file", "append", "delete"):
         if opt["index_url"] and opt.get(name):
             raise InputError(
-                f"{flag(name)} is for --index-dir; polyagents index add and remove change what --index-url has."
+                f"{flag_of(name)} is for --index-dir; polyagents index add and remove change what --index-url has."
             )
+    changing = ("index_type", "contexts_file") if opt["index_dir"] and opt["model_file"] else ()
+    allowed = {"build": OF_BUILDS, "add": changing, "remove": changing}.get(what, ())
+    if wrong := [name for name in OF_BUILDS if opt[name] and name not in allowed]:
+        raise InputError(f"{flag_of(wrong[0])} is for polyagents index build.")
     if opt["contexts_file"] and opt["index_type"] in (None, "exact"):
         raise InputError("--contexts-file measures an approximate index; give --index-type, too.")
-    if opt["fields"] and what != "build":
-        raise InputError("--fields is for building; to add and remove, the index knows its fields.")
-    if opt["ray"] and what != "build":
-        raise InputError("--ray is for building; --append and --delete work on this machine.")
     if opt["ray"] and int(os.environ.get("WORLD_SIZE", "1")) > 1:
         raise InputError("--ray starts processes of its own; run it without torchrun, or torchrun without --ray.")
     import torch  # takes seconds, as the next one does: errors in flags are reported before
@@ -158,11 +157,6 @@ def do(what: str, opt: Mapping[str, Any]) -> None:
 
             cluster = stack.enter_context(RayCluster(opt["ray"], opt["model_file"], overrides))
         (in_engine if opt["index_url"] else in_folder)(what, ranker, opt, cluster)
-
-
-def flag(name: str) -> str:
-    """Return the flag of an option."""
-    return f"--{name.replace('_', '-')}"
 
 
 def in_engine(what: str, ranker: "Ranker", opt: Mapping[str, Any], cluster: "Cluster | None") -> None:

@@ -35,8 +35,6 @@ def plan(opt: Mapping[str, Any]) -> None:
     from polyagents.ranking.two_tower_model import two_towers
 
     fields, file, stored_as = declared_fields(opt["fields"]), opt["candidates_file"], opt["stored_as"] or "bf16"
-    if fields and not file:
-        raise InputError("--fields needs --candidates-file with some candidates that have them.")
     texts = candidates_of(file, fields) if file else ListedTexts([TEXT])
     sample, width, model_bytes, encoding = texts.part(0, SHARD), opt["width"], 0, None
     if opt["model_file"]:

@@ -49,6 +49,8 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Read, search, write; then report the result."""
+    if not opt["datatype"].startswith("train"):
+        raise InputError(f"--datatype {opt['datatype']}: mine_negatives reads training examples only; remove it.")
     check_out_file("--outfile", opt["outfile"], (opt["miner"], opt.get("table_path"), opt["candidates_file"]))
 
     from polyagents.files.atomic import atomic_write  # these import torch: errors in flags are reported before

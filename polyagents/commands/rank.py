@@ -50,8 +50,6 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.pipeline import Pipeline
 
     where, fields = given_filter(opt["filter"]), declared_fields(opt["fields"])
-    if fields and not opt["candidates_file"]:
-        raise InputError("--fields is for --candidates-file; an index knows its fields.")
     ranker, second = load_rankers(opt)
     index = opened_index(ranker, opt)
     if index is None:

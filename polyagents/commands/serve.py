@@ -96,8 +96,6 @@ def run(opt: Mapping[str, Any]) -> None:
     tokens, host = tokens_of(opt), opt["host"]
     if not opt["model_file"]:
         raise InputError("serve needs --model-file.")
-    if opt["fields"] and not opt["candidates_file"]:
-        raise InputError("--fields is for --candidates-file; an index knows its fields.")
     if not tokens.current and not is_loopback(host):
         raise InputError(
             f"--host {host} lets other machines in, which needs --token; give one, or omit --host to serve this "

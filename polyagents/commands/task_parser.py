@@ -2,13 +2,25 @@
 
 import argparse
 import sys
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import CommandParser
 from polyagents.faults import parlai_is_installed
 
+if TYPE_CHECKING:
+    from polyagents.ranker import Ranker
+
 BATCH = 64  # of an evaluation
+
+
+def load_with_flags(opt: Mapping[str, Any], file: str, only: Sequence[str] | None = None) -> "Ranker":
+    """Load a model with the options of models on a command line that ParlAI has parsed; `only` some, if given."""
+    from polyagents.ranker import Ranker, loading_options  # imports torch
+
+    names = only or {"backend", *loading_options(file)}
+    given = {name: value for name, value in opt["override"].items() if name in names}
+    return Ranker.load(file, opt["no_cuda"], opt["gpu"], **given)
 
 
 class TaskCommandParser(CommandParser):
@@ -41,7 +53,9 @@ class TaskCommandParser(CommandParser):
         if {"-h", "--help"} & set(arguments):  # help is ParlAI's, with the flags of the task
             with_task = parlai_is_installed()
         else:
-            with_task = self.parse_known_args(arguments)[0].task is not None
+            known, _ = self.parse_known_args(arguments)
+            self.check_needed(known)
+            with_task = known.task is not None
         return self.parse_with_task(arguments) if with_task else super().parse_args(arguments, namespace)
 
     def parse_with_task(self, arguments: list[str]) -> dict[str, Any]:

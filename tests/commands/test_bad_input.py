@@ -104,6 +104,8 @@ def test_common_mistakes_are_one_sentence(arguments, said, ends_with_2, tmp_path
 
 
 TRAIN = "train_model -m bi -mf new --backbone scratch:tiny -t polyagents.tasks.sample"
+RANK, DECIDE = "rank -mf BI --candidates-file text", "decide -mf BI --options-file text"
+TASK = "-mf BI -t polyagents.tasks.sample"
 HOSTILE = [  # a line, in a folder with a pipe, a link to nothing, a folder and a text; a part of the sentence
     ("rank -mf BI --index-url ''", "argument --index-url: its value is empty"),
     ("rank -mf BI --candidates-file ' '", "its value is empty"),
@@ -153,6 +155,23 @@ HOSTILE = [  # a line, in a folder with a pipe, a link to nothing, a folder and 
         "eval_model -mf BI -t polyagents.tasks.sample --num-examples -5",
         "'-5' is not a whole number of 1 or more, or -1",
     ),
+    *((f"{line} --exact", "--exact is for --index-dir; give that flag") for line in (RANK, DECIDE)),
+    *(
+        (f"{line} --rerank-top 3", "--rerank-top is for --rerank; give that flag")
+        for line in (RANK, DECIDE, f"calibrate {TASK}", "serve -mf BI --candidates-file text")
+    ),
+    ("rank -mf BI --index-dir x --fields year:int", "--fields is for --candidates-file; give that flag"),
+    ("serve -mf BI --index-dir x --fields year:int", "--fields is for --candidates-file; give that flag"),
+    ("index status --index-dir x --precision bf16", "--precision is for --model-file; give that flag"),
+    ("index plan --candidates 5 --width 8 --backend onnx", "--backend is for --model-file; give that flag"),
+    *(
+        (f"build_index -mf BI --candidates-file text {line}", "is for polyagents index build")
+        for line in (
+            "--index-dir x --append --stored-as int8",
+            "--index-dir x --delete --stored-as int8",
+        )
+    ),
+    (f"mine_negatives {TASK} --outfile new -dt valid", "--datatype valid: mine_negatives reads training examples"),
     ("zoo show 'a\x1b[2J\n\tpolyagents: fine'", "The zoo holds no "),
     ("'\x1b]0;pwned\x07'", "There is no command \\u001b]0;pwned\\u0007"),
     ("zoo list '--\x9b2J'", "\\u009b2J"),

@@ -227,7 +227,7 @@ def test_candidates_with_ids_are_built_filtered_updated_and_removed(build, rank,
     left = {one["id"]: one["text"] for one in rank("--top-k", 20)["candidates"]}
     assert left == {f"r{n}": REPLIES[n] for n in range(12) if n not in (8, 9, 10)} | {"r3": "i like tea"}
     assert [one["id"] for one in rank("--filter", '{"colour": "pink"}')["candidates"]] == ["r3"]
-    with pytest.raises(InputError, match="--fields is for building"):
+    with pytest.raises(InputError, match="--fields is for polyagents index build"):
         own("build_index", "-mf", trained("poly"), "--candidates-file", more, *index, "--append", "--fields", "n:int")
     (tmp_path / "plain.txt").write_text("hello")
     for names in ("plain.txt", "replies.txt"):

@@ -235,13 +235,16 @@ def test_calibrate_fits_to_a_task_and_evaluate_measures_it(model, tmp_path, caps
     said = capsys.readouterr().out
     assert "105 examples, 3 options each" in said and "none: AUROC" in said and "M.calibration" not in said
     assert (tmp_path / "bi.calibration.json").exists() and (tmp_path / "bi.calibration.png").exists()
-    assert (
-        Ranker.load(file).decide("i like red", ["so you like red", "so you like blue", "so you like pink"]).calibrated
-    )
     own("evaluate", *task, "-dt", "test", "--out", tmp_path / "out.json")
     assert "Decisions, by the models' calibrations" in capsys.readouterr().out
     (found,) = json.loads((tmp_path / "out.json").read_text())["decisions"].values()
     assert found["figures"]["examples"] == 105
+    options = ["so you like red", "so you like blue", "so you like pink"]
+    assert Ranker.load(file).decide("i like red", options).calibrated
+    own("calibrate", *task, "--text-truncate", 8)
+    assert Ranker.load(file, text_truncate=8).decide("i like red", options).calibrated
+    assert "has changed" in Ranker.load(file).decide("i like red", options).notes[0]
+    own("calibrate", *task)
     with pytest.raises(InputError, match="is what the model was trained on"):
         own("calibrate", *task, "-dt", "train")
     stale = tmp_path / "bi.calibration.json"

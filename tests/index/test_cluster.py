@@ -184,7 +184,7 @@ def test_a_folder_of_milvus_lite_is_refused(ranker, tmp_path):
 
 def test_flags_that_do_not_go_together(trained, file, tmp_path, ends_with_2, monkeypatch):
     command = ("build_index", "-mf", trained("poly"), "--candidates-file", file, "--index-dir", tmp_path, "--ray")
-    assert "--ray is for building" in ends_with_2(*command, "local", "--append")[-1]
+    assert "--ray is for polyagents index build" in ends_with_2(*command, "local", "--append")[-1]
     monkeypatch.setenv("WORLD_SIZE", "2")
     assert "run it without torchrun" in ends_with_2(*command, "local")[-1]
 

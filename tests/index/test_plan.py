@@ -114,7 +114,7 @@ MISTAKES = [
     ("--candidates 1m --width 384 --ray auto", "--ray is not for polyagents index plan"),
     ("--candidates 1m --width 383 --index-type ivfpq", "needs a width divisible by 4"),
     ("--candidates 15 --width 384 --index-type ivfpq", "needs at least 16 candidates"),
-    ("--candidates 1m --width 384 --fields tenant", "--fields needs --candidates-file"),
+    ("--candidates 1m --width 384 --fields tenant", "--fields is for --candidates-file"),
     ("--candidates-file none.txt --width 384", "none.txt cannot be read"),
 ]
 
