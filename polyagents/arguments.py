@@ -116,7 +116,7 @@ def add_fields_flag(parser: CommandParser) -> None:
     parser.add_argument(
         "--fields",
         metavar="NAME[:KIND],...",
-        help="fields of a candidates file with ids (.jsonl or .parquet) by which a search can be filtered, such as "
+        help="fields of a candidates file with ids (such as .jsonl) by which a search can be filtered, such as "
         "tenant,year:int; kinds: text (default), int, float, bool",
     )
 

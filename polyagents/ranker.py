@@ -868,7 +868,8 @@ class Ranker:
 
         Args:
             candidates_file: UTF-8, one candidate per line; blank lines and repetitions are skipped. Or candidates with
-                ids: JSON lines (.jsonl) such as {"id": "a1", "text": "hello", "language": "en"}, or Parquet (.parquet).
+                ids: JSON lines (.jsonl, .json) such as {"id": "a1", "text": "hello", "language": "en"}, CSV (.csv,
+                .tsv) or Parquet (.parquet) with these columns.
             index_dir: a folder, created if it is missing.
             stored_as: bf16; fp32, twice as large; or int8, half as large, with scores that are off by about 1 %.
             worker: this process's part, if several build together.
@@ -1088,7 +1089,7 @@ def for_index(index: Index, candidates: Any) -> Texts:
         have, wanted = ("plain lines", "ids") if texts.fields is None else ("ids", "plain lines")
         raise InputError(
             f"The candidates have {have}, and the index has {wanted}; give "
-            f"{'JSON lines, Parquet or dicts with id and text' if texts.fields is None else 'texts, one per line'}."
+            f"{'JSON lines, CSV, Parquet or dicts with ids' if texts.fields is None else 'texts, one per line'}."
         )
     if len(texts) and list((texts.fields or {}).items()) != list((index.fields or {}).items()):
         raise InputError(f"The candidates were read with the fields {texts.fields}, and the index has {index.fields}.")

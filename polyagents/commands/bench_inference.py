@@ -44,11 +44,11 @@ def run(opt: Mapping[str, Any]) -> None:
 
     from polyagents.benchmarks import inference, report
     from polyagents.files.context_lines import read_contexts
-    from polyagents.index.texts import FileTexts
+    from polyagents.index.records import candidates_of
     from polyagents.ranker import Ranker
 
     ranker, rounds = Ranker.load(opt["model_file"], no_cuda=True), opt["rounds"]
-    texts = FileTexts(opt["candidates_file"])
+    texts = candidates_of(opt["candidates_file"], None)
     with open(opt["contexts_file"], "rb") as file:
         contexts = list(read_contexts(file))
     tables: dict[str, list[dict[str, Any]]] = {}

@@ -33,7 +33,8 @@ def parser() -> argparse.ArgumentParser:
     options = parser.add_mutually_exclusive_group(required=True)
     options.add_argument(
         "--options-file",
-        help='UTF-8 text, one option per line; or .json: {"NAME": "text", "OTHER": ["text", "another text"]}',
+        help='UTF-8 text, one option per line; or .json: {"NAME": "text", "OTHER": ["text", "another text"]}; or '
+        "candidates with ids, whose texts are the options, as for rank",
     )
     add_index_flags(parser, options)
     parser.add_argument(

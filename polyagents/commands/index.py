@@ -73,8 +73,8 @@ def add_flags(parser: CommandParser, required: bool) -> None:
     parser.add_argument(
         "--candidates-file",
         required=required,
-        help="UTF-8 text, one candidate per line; or candidates with ids and fields: JSON lines (.jsonl), each with id "
-        "and text, or Parquet (.parquet). To remove: the lines, or the ids",
+        help="UTF-8 text, one candidate per line; or candidates with ids and fields: JSON lines (.jsonl, .json), CSV "
+        "(.csv, .tsv) or Parquet (.parquet) with id and text. To remove: the lines, or the ids",
     )
     add_fields_flag(parser)
     place = parser.add_mutually_exclusive_group(required=required)
@@ -95,7 +95,7 @@ def add_flags(parser: CommandParser, required: bool) -> None:
     )
     parser.add_argument(
         "--contexts-file",
-        help="contexts, one per line, to measure an approximate index with; by default 200 candidates",
+        help="contexts, lines as for rank, to measure an approximate index with; by default 200 candidates",
     )
     add_precision_flag(parser)
     add_backend_flag(parser, "torch")
@@ -200,7 +200,6 @@ def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluste
     from polyagents.index.faiss_index import describe
     from polyagents.index.records import candidates_of, read_ids
     from polyagents.index.store import CandidateStore
-    from polyagents.index.texts import FileTexts
 
     worker, file, folder = this_worker(), opt["candidates_file"], opt["index_dir"]
     if ranker is None:
@@ -223,9 +222,20 @@ def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluste
     elif opt["index_type"] in (None, "exact"):
         report_content(store, None)
     else:
-        given = FileTexts(opt["contexts_file"]) if opt["contexts_file"] else None
-        contexts = None if given is None else given.part(0, len(given))
+        contexts = read_contexts_file(opt["contexts_file"]) if opt["contexts_file"] else None
         report_content(store, ranker.approximate(store, opt["index_type"], contexts))
+
+
+def read_contexts_file(path: str) -> list[str]:
+    """Read a file of contexts, lines as for rank; an InputError says if it cannot be read, or has none."""
+    from polyagents.files.context_lines import read_contexts
+    from polyagents.files.lines import opened
+
+    with opened(path) as file:
+        found = list(read_contexts(file))
+    if not found:
+        raise InputError(f"--contexts-file {path} has no contexts; give one per line, or omit it.")
+    return found
 
 
 def report_content(store: "CandidateStore", approximate: "Description | None") -> None:

@@ -42,7 +42,7 @@ def parser() -> argparse.ArgumentParser:
     )
     parser.add_argument(
         "--candidates-file",
-        help="UTF-8 text, one candidate per line, to take negatives from; by default the labels of the task",
+        help="candidates to take negatives from, lines or with ids, as for rank; by default the labels of the task",
     )
     return parser
 
@@ -55,13 +55,14 @@ def run(opt: Mapping[str, Any]) -> None:
 
     from polyagents.files.atomic import atomic_write  # these import torch: errors in flags are reported before
     from polyagents.index.builder import BLOCK
-    from polyagents.index.texts import FileTexts, ListedTexts, Texts
+    from polyagents.index.records import candidates_of
+    from polyagents.index.texts import ListedTexts, Texts
     from polyagents.mining import Counts, mine, pairs_of, pool_in, searchable
     from polyagents.ranker import Ranker
 
     model = searchable(Ranker.load(opt["miner"]).model)
     file = opt["candidates_file"]
-    given = FileTexts(file) if file else None  # errors in it are reported before the task is read
+    given = candidates_of(file, None) if file else None  # errors in it are reported before the task is read
     pairs, skipped = pairs_of(read_whole_turns(opt))
     if not pairs:
         raise InputError(f"--task {opt['task']} has no training example with text and label; give another task.")

@@ -28,7 +28,8 @@ def parser() -> argparse.ArgumentParser:
     candidates = parser.add_mutually_exclusive_group(required=True)
     candidates.add_argument(
         "--candidates-file",
-        help="UTF-8 text, one candidate per line; or JSON lines (.jsonl) or Parquet (.parquet) with id and text",
+        help="UTF-8 text, one candidate per line; or with id and text: JSON lines (.jsonl, .json), CSV (.csv, .tsv) or "
+        "Parquet (.parquet)",
     )
     add_fields_flag(parser)
     add_index_flags(parser, candidates)

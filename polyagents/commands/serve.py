@@ -42,7 +42,8 @@ def parser() -> argparse.ArgumentParser:
     candidates = parser.add_mutually_exclusive_group()
     candidates.add_argument(
         "--candidates-file",
-        help="UTF-8 text, one reply per line; by default, as in interactive, all labels of the model's task",
+        help="UTF-8 text, one reply per line, or with ids, as for rank; by default, as in interactive, all labels "
+        "of the model's task",
     )
     add_fields_flag(parser)
     candidates.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")

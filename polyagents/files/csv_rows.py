@@ -1,11 +1,12 @@
 """The rows of CSV files. Python's reader limits the length of a cell, by a number that holds for a whole process."""
 
+import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from typing import BinaryIO
+from typing import BinaryIO, NamedTuple
 
 from polyagents.errors import InputError
-from polyagents.files.lines import LONGEST, text_lines
+from polyagents.files.lines import LONGEST, lines_of, text_lines
 
 
 def check_names(names: Sequence[str], where: str) -> None:
@@ -16,6 +17,54 @@ def check_names(names: Sequence[str], where: str) -> None:
 
 class NotCsv(Exception):
     """A row cannot be divided into cells."""
+
+
+class Header(NamedTuple):
+    """The names of the columns of a table, and what divides its cells."""
+
+    names: list[str]
+    delimiter: str
+
+
+def header_of(file: BinaryIO, name: str) -> Header:
+    """Read the first row of a file at its beginning.
+
+    Cells are divided by tabs in a .tsv file, else by the first of comma, semicolon and tab that is in the first line,
+    since spreadsheets write semicolons in many countries. A line before it, such as `sep=;`, is Excel's, and decides.
+
+    Args:
+        name: the file's name, also in error sentences.
+
+    Raises:
+        InputError: as `rows_of`.
+    """
+    head = next((line for line in lines_of(file, name) if line.strip()), b"")
+    if named := re.fullmatch(rb'"?sep=([,;\t|])"?\r?\n', head):
+        delimiter = named[1].decode()
+    else:
+        possible = "\t" if name.lower().endswith(".tsv") else ",;\t"
+        delimiter = next((one for one in possible if one.encode() in head), possible[0])
+        file.seek(0)
+    return Header(next(rows_of(file, name, delimiter), []), delimiter)
+
+
+def named_rows(file: BinaryIO, name: str, header: Header, before: int = 0) -> Iterator[tuple[str, dict[str, str]]]:
+    """Yield the rows after the header as cells by column, each with its name in a sentence; otherwise as `rows_of`.
+
+    Args:
+        before: how many rows are before the file's position.
+
+    Raises:
+        InputError: as `rows_of`; or a row has not as many cells as the header.
+    """
+    for number, row in enumerate(rows_of(file, name, header.delimiter), before + 1):
+        where = f"Row {number:,} of {name}"
+        if len(row) != len(header.names):
+            raise InputError(
+                f"{where} has {len(row)} cells, and the first line {len(header.names)}; put texts with commas, quotes "
+                f"or line ends between double quotes."
+            )
+        yield where, dict(zip(header.names, row, strict=True))
 
 
 def rows_of(file: BinaryIO, name: str, delimiter: str = ",") -> Iterator[list[str]]:

@@ -3,6 +3,7 @@
 import codecs
 import errno
 import os
+import re
 import stat
 from collections.abc import Iterator
 from typing import BinaryIO
@@ -10,6 +11,16 @@ from typing import BinaryIO
 from polyagents.errors import InputError
 
 LONGEST = 16 * 2**20  # bytes of a line, a cell or a record. Chosen here: a thousand times the longest dialogues
+
+# The beginnings of files that are no text, and what they are.
+COMPRESSED = "is compressed; decompress it, and give the result"
+NO_TEXTS = {
+    re.compile(rb"\x1f\x8b|BZh[1-9]1AY&SY|\x28\xb5\x2f\xfd|\xfd7zXZ"): COMPRESSED,
+    re.compile(rb"PK\x03\x04"): "is a zip archive, such as an Excel workbook; save the sheet as CSV in UTF-8",
+    re.compile(rb"\xd0\xcf\x11\xe0"): "is an old Office document, such as an Excel workbook; save it as CSV in UTF-8",
+    re.compile(rb"PAR1"): "is a Parquet file; give it a name that ends in .parquet",
+    re.compile(rb"\xff\xfe|\xfe\xff"): "is not in UTF-8, but in UTF-16; save it as UTF-8",
+}
 
 
 def opened(path: str | os.PathLike[str]) -> BinaryIO:
@@ -41,10 +52,13 @@ def lines_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[byte
         longest: bytes of a line.
 
     Raises:
-        InputError: a line is longer, such as a file without line ends; no more than `longest` bytes are read of it.
+        InputError: the file is no text, but compressed, say; or a line is longer, such as a file without line ends; no
+            more than `longest` bytes are read of it.
     """
     at_start = not file.seekable() or file.tell() == 0
     while line := file.readline(longest + 1):
+        if at_start and (what := next((what for head, what in NO_TEXTS.items() if head.match(line)), None)):
+            raise InputError(f"{name} {what}.")
         if len(line) > longest:
             raise InputError(
                 f"{name} has a line of more than {longest:,} bytes ({line[:30]!r}...); divide it, or give another file."

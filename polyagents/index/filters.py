@@ -93,7 +93,7 @@ def condition_of(name: Any, wanted: Any, fields: Fields | None) -> Condition:
     if not fields:
         raise FilterError(
             f"The filter names {name!r:.60}, and these candidates have no fields; build an index of a file of JSON "
-            f"lines or Parquet, and declare them (--fields)."
+            f"lines, CSV or Parquet, and declare them (--fields)."
         )
     if name not in fields:
         known = ", ".join(f"{one} ({kind})" for one, kind in fields.items())

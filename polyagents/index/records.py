@@ -1,4 +1,4 @@
-"""Candidates with ids of the user's own, and fields: JSON lines, Parquet, or Python's dicts, checked once.
+"""Candidates with ids of the user's own, and fields: JSON lines, CSV, Parquet, or Python's dicts, checked once.
 
 A candidate's key is of its id; a plain line's id is the line itself. A file is read twice: once to check it and to
 record where each candidate is, 44 bytes each, and then part by part.
@@ -15,6 +15,7 @@ import numpy as np
 
 from polyagents.console import say
 from polyagents.errors import InputError, first_line
+from polyagents.files.csv_rows import Header, check_names, header_of, named_rows
 from polyagents.files.hashing import stream_digest, text_key, utf8
 from polyagents.files.json_files import parse_json, reason_of
 from polyagents.files.lines import lines_of
@@ -23,7 +24,7 @@ from polyagents.index.columns import Record
 from polyagents.index.filters import KINDS, Fields, is_short_text, limits, value_of
 from polyagents.index.texts import CandidatesFile, FileTexts, Texts, key_columns, last_of_each, open_candidates
 
-JSON_LINES, PARQUET = (".jsonl", ".ndjson"), ".parquet"
+JSON_LINES, TABLES, PARQUET = (".jsonl", ".ndjson", ".json"), (".csv", ".tsv"), ".parquet"
 ALWAYS = ("id", "text")
 EXAMPLE = '{"id": "a1", "text": "hello"}'
 ROWS = 2_048  # of a Parquet file, converted at once
@@ -33,11 +34,11 @@ GROUP_BYTES, GROUP_ROWS = 2**30, 2**24
 
 def has_ids(path: str) -> bool:
     """Tell by its name whether a file contains candidates with ids, not plain lines."""
-    return path.lower().endswith((*JSON_LINES, PARQUET))
+    return path.lower().endswith((*JSON_LINES, *TABLES, PARQUET))
 
 
 def candidates_of(path: str, fields: Fields | None, is_update: bool = False) -> CandidatesFile:
-    """Open a file of candidates: plain lines, JSON lines (.jsonl, .ndjson) or Parquet.
+    """Open a file of candidates: plain lines, or with ids: JSON lines, CSV, TSV or Parquet, by the end of its name.
 
     Args:
         fields: those that are declared; None or none for plain lines.
@@ -47,12 +48,14 @@ def candidates_of(path: str, fields: Fields | None, is_update: bool = False) -> 
         InputError: it cannot be read, a candidate is not one, or plain lines cannot have the fields.
     """
     if has_ids(path):
-        kind = ParquetRecords if path.lower().endswith(PARQUET) else JsonRecords
+        kinds: dict[str | tuple[str, ...], type[FileRecords]]
+        kinds = {JSON_LINES: JsonRecords, TABLES: CsvRecords, PARQUET: ParquetRecords}
+        (kind,) = (kind for ends, kind in kinds.items() if path.lower().endswith(ends))
         return kind(path, fields or {}, is_update)
     if fields:
         raise InputError(
-            f"Candidates file {path} has plain lines, which have no fields; give a file of JSON lines (.jsonl), each "
-            f'such as {{"id": "a1", "text": "hello", "{next(iter(fields))}": ...}}, or of Parquet (.parquet).'
+            f"Candidates file {path} has plain lines, which have no fields; give CSV (.csv), Parquet (.parquet), or "
+            f'JSON lines (.jsonl), each such as {{"id": "a1", "text": "hello", "{next(iter(fields))}": ...}}.'
         )
     return FileTexts(path)
 
@@ -69,7 +72,7 @@ def all_of(texts: CandidatesFile) -> list[str]:
 
 
 def read_ids(path: str) -> list[str]:
-    """Read what to remove: the ids of JSON lines or Parquet, whose texts do not matter, or the lines of a file.
+    """Read what to remove: the ids of a file that has some, whose texts do not matter, or the lines of a file.
 
     Raises:
         InputError: the file cannot be read, or a row has no id.
@@ -80,9 +83,11 @@ def read_ids(path: str) -> list[str]:
         rows = json_rows(path, file)
         if path.lower().endswith(PARQUET):
             rows = RowGroups(path, ["id"]).all_rows()
+        elif path.lower().endswith(TABLES):
+            rows = csv_rows(path, file, csv_header(path, file, ["id"]), {})
         ids = list(dict.fromkeys(id_of(row, where) for where, row in rows))
     if not ids:
-        raise InputError(f"{path} has no ids; give one object per line, such as {EXAMPLE}.")
+        raise InputError(f"{path} has no ids; give one row for each, such as {EXAMPLE}.")
     return ids
 
 
@@ -178,15 +183,32 @@ class JsonRecords(FileRecords):
         self.digest = stream_digest(self.file)
         self.file.seek(0)
         self.offsets = array("q")
-        self._check_all(json_rows(self.path, self.file, self.offsets), self.declared, self.is_update)
+        self._check_all(self._all_rows(), self.declared, self.is_update)
+
+    def _all_rows(self) -> Iterator[tuple[str, Any]]:
+        return json_rows(self.path, self.file, self.offsets)
+
+    def _next_row(self) -> Any:
+        return parse_json(self.file.readline().removeprefix(b"\xef\xbb\xbf"))
 
     def _rows(self, numbers: np.ndarray) -> list[Any]:
         rows = []
         for number in numbers:
             self.file.seek(self.offsets[number])
-            rows.append(parse_json(self.file.readline().removeprefix(b"\xef\xbb\xbf")))
+            rows.append(self._next_row())
         self.check_unchanged()
         return rows
+
+
+class CsvRecords(JsonRecords):
+    """The candidates of a CSV or TSV file, found by their offsets as JSON lines are."""
+
+    def _all_rows(self) -> Iterator[tuple[str, Any]]:
+        self.header = csv_header(self.path, self.file, ALWAYS)
+        return csv_rows(self.path, self.file, self.header, self.declared, self.offsets)
+
+    def _next_row(self) -> Any:
+        return next(csv_rows(self.path, self.file, self.header, self.declared))[1]
 
 
 class ParquetRecords(FileRecords):
@@ -295,9 +317,45 @@ def json_rows(path: str, file: BinaryIO, offsets: "array[int] | None" = None) ->
             raise InputError(
                 f"{where} is not JSON{reason_of(error)}; give one object per line, such as {EXAMPLE}."
             ) from error
+        if isinstance(row, list):
+            raise InputError(f"{where} is a JSON array; give one object per line, such as {EXAMPLE}.")
         if offsets is not None:
             offsets.append(file.tell() - len(raw))
         yield where, row
+
+
+def csv_header(path: str, file: BinaryIO, needed: Sequence[str]) -> Header:
+    """Read the header of a CSV file at its beginning; an InputError says if columns are missing, or there twice."""
+    header = header_of(file, path)
+    check_names(header.names, path)
+    if missing := [name for name in needed if name not in header.names]:
+        raise InputError(
+            f"Candidates file {path} has no column {missing[0]} in its first line ({', '.join(header.names)[:60]!r}); "
+            f"name its columns id and text or, for plain lines, give the file a name that ends in .txt."
+        )
+    return header
+
+
+def csv_rows(
+    path: str, file: BinaryIO, header: Header, fields: Fields, offsets: "array[int] | None" = None
+) -> Iterator[tuple[str, Any]]:
+    """Yield the rows from a CSV file's position on, as `json_rows` does; a cell has its field's kind, or is empty."""
+    begin = file.tell()
+    for where, row in named_rows(file, path, header):
+        if offsets is not None:
+            offsets.append(begin)
+        yield where, row | {name: cell_value(row.get(name), kind) for name, kind in fields.items()}
+        begin = file.tell()
+
+
+def cell_value(cell: str | None, kind: str) -> Any:
+    """Return a cell as JSON has it; a text that spells no value of the kind stays a text, and is refused as one."""
+    if not cell or kind == "text":
+        return cell or None
+    try:
+        return parse_json(cell.lower())  # as spreadsheets write TRUE
+    except ValueError:
+        return cell
 
 
 def record_of(row: Any, fields: Fields, where: str) -> Record:

@@ -33,7 +33,7 @@ class Sources:
     """What `serve` was told to serve: a model, and candidates; by default all labels of its task, as `interactive`.
 
     Attributes:
-        candidates_file: one candidate per line; or with ids, JSON lines or Parquet.
+        candidates_file: one candidate per line; or with ids, JSON lines, CSV or Parquet.
         index_dir: a folder that `build_index` has written.
         index_url: an engine and the name of its candidates.
         backend: the runtime of the encoders, as for `Ranker.load`.

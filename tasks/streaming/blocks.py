@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, overload
 
 from polyagents.errors import InputError, first_line
 from polyagents.files import lines
-from polyagents.files.csv_rows import rows_of
+from polyagents.files.csv_rows import header_of, named_rows
 from polyagents.files.json_files import parse_json, reason_of
 
 from .order import Spot
@@ -275,14 +275,14 @@ def row_of(line: bytes, path: str) -> Row:
             return row
     except ValueError as error:
         reason = reason_of(error)
-    raise InputError(f"{path} has a line that is not a JSON object{reason}: {line[:60].decode('utf-8', 'replace')!r}.")
+    raise InputError(
+        f"{path} has a line that is not a JSON object{reason}: {line[:60].decode('utf-8', 'replace')!r}; give one "
+        f"object per line, without an array around them."
+    )
 
 
 def of_csv(path: str) -> tuple[list[Block], list[str]]:
-    """Return the rows of a CSV file in blocks, and the columns that its first line names.
-
-    Cells are divided by tabs in a .tsv file, else by commas, or by semicolons where the first line has no comma, as
-    spreadsheets write them in many countries.
+    """Return the rows of a CSV file in blocks, and the columns that its first line names (files/csv_rows.py).
 
     Raises:
         InputError: it cannot be read, is not in UTF-8, or a row has not as many cells as the first line.
@@ -291,25 +291,14 @@ def of_csv(path: str) -> tuple[list[Block], list[str]]:
     def load(columns: Sequence[str], begin: int, count: int) -> list[Row]:
         with opened(path) as file:
             file.seek(begin)
-            rows = itertools.islice(rows_of(file, path, delimiter), count)
-            return [dict(zip(names, row, strict=True)) for row in rows]
+            return [row for _, row in itertools.islice(named_rows(file, path, header), count)]
 
     with opened(path) as file:
-        head = next(lines.lines_of(file, path), b"")
-        delimiter = "\t" if path.lower().endswith(".tsv") else ";" if b"," not in head and b";" in head else ","
-        file.seek(0)
-        names = next(rows_of(file, path, delimiter), [])
+        header = header_of(file, path)
         blocks: list[Block] = []
         while True:
-            begin, count = file.tell(), 0
-            first = len(blocks) * ROWS
-            for row in itertools.islice(rows_of(file, path, delimiter), ROWS):
-                count += 1
-                if len(row) != len(names):
-                    raise InputError(
-                        f"Row {first + count:,} of {path} has {len(row)} cells, and the first line {len(names)}; put "
-                        f"texts with commas, quotes or line ends between double quotes."
-                    )
+            begin, first = file.tell(), len(blocks) * ROWS
+            count = sum(1 for _ in itertools.islice(named_rows(file, path, header, first), ROWS))
             if not count:
-                return blocks, names
+                return blocks, header.names
             blocks.append(Block(count, path, first, functools.partial(load, begin=begin, count=count)))

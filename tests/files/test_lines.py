@@ -1,6 +1,9 @@
 """The lines of files of others: bounded, in UTF-8, divided at line ends only."""
 
+import bz2
+import gzip
 import io
+import lzma
 import os
 
 import pytest
@@ -50,6 +53,23 @@ def test_other_encodings_are_refused():
     for written in ("é".encode("latin-1"), "a".encode("utf-16"), b"\xed\xa0\x80"):
         with pytest.raises(InputError, match="F is not in UTF-8"):
             list(text_lines(io.BytesIO(b"a\n" + written), "F"))
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        *((compress(b"a\n"), "is compressed") for compress in (gzip.compress, bz2.compress, lzma.compress)),
+        (b"\x28\xb5\x2f\xfd", "is compressed"),
+        (b"PK\x03\x04", "is a zip archive, such as an Excel workbook"),
+        (b"\xd0\xcf\x11\xe0", "is an old Office document"),
+        (b"PAR1", "is a Parquet file; give it a name"),
+        ("a\n".encode("utf-16"), "is not in UTF-8, but in UTF-16"),
+    ],
+)
+def test_a_file_that_is_no_text_is_named(content, said):
+    with pytest.raises(InputError, match=f"F {said}"):
+        list(lines_of(io.BytesIO(content), "F"))
+    assert len(list(lines_of(io.BytesIO(b"a\n" + content), "F"))) > 1  # in a text, anything may follow
 
 
 def test_pipes_and_devices_are_not_opened(tmp_path):

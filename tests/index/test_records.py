@@ -1,5 +1,6 @@
 """Candidates with ids and fields: files, columns, filters; each against the obvious loop."""
 
+import csv
 import itertools
 import json
 import os
@@ -34,6 +35,12 @@ def write(path, rows):
 
         names = {name: None for one in rows for name in one}
         parquet.write_table(pyarrow.Table.from_pylist([names | one for one in rows]), path, row_group_size=90)
+    elif str(path).endswith(("csv", "tsv")):
+        with open(path, "w", encoding="utf-8-sig", newline="") as file:  # as Excel writes it
+            delimiter = "\t" if path.suffix == ".tsv" else ";"
+            writer = csv.DictWriter(file, list({name: None for one in rows for name in one}), delimiter=delimiter)
+            writer.writeheader()
+            writer.writerows(rows)
     else:
         path.write_text("\n\n".join(json.dumps(one, ensure_ascii=False) for one in rows), encoding="utf-8")
     return str(path)
@@ -58,14 +65,17 @@ def built(tmp_path, maker):
 # ---- files -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "ndjson", "parquet"])
+@pytest.mark.parametrize("suffix", ["jsonl", "ndjson", "json", "csv", "tsv", "parquet"])
 def test_a_file_has_the_rows_that_were_written(tmp_path, suffix):
     path = write(tmp_path / f"c.{suffix}", ROWS)
     given = candidates_of(path, FIELDS)
     for texts in (given, pickle.loads(pickle.dumps(given))):
         found = texts.records(0, len(texts))
         assert [(one.id, one.text) for one in found] == [(one["id"], one["text"]) for one in ROWS]
-        assert [one.values for one in found] == [tuple(one.get(name) for name in FIELDS) for one in ROWS]
+        empty = "" if suffix.endswith("sv") else None  # which a cell of CSV cannot tell from no value
+        assert [one.values for one in found] == [
+            tuple(None if one.get(name) == empty else one.get(name) for name in FIELDS) for one in ROWS
+        ]
         assert texts.records(85, 95) == found[85:95] and texts.part(399, 400) == ["9"]
     assert read_ids(path) == [one["id"] for one in ROWS] and read_candidates(path) == [one["text"] for one in ROWS]
     given.keep(np.array([3, 350]))
@@ -84,7 +94,8 @@ def test_a_file_has_the_rows_that_were_written(tmp_path, suffix):
         ([{"id": "a" * 1_025, "text": "1"}], "at most 1,024 bytes"),
         ([{"id": "a", "text": " "}], "has the text ' '; give a text that is not blank"),
         ([{"id": "a"}], "has the text None"),
-        ([["a", "1"]], "is .*; give an object such as"),
+        (["a"], "is 'a'; give an object such as"),
+        ([["a", "1"]], "Line 1 of .* is a JSON array; give one object per line"),
         ([{"id": "a", "text": "1", "year": "2020"}], "has the year '2020'; give a whole number of 64 bits, or omit it"),
         ([{"id": "a", "text": "1", "year": True}], "has the year True"),
         ([{"id": "a", "text": "1", "year": -(2**63)}], "of 64 bits"),
@@ -153,6 +164,27 @@ def test_lines_that_are_not_json_and_files_that_are_not_parquet(tmp_path):
             read_ids(str(tmp_path / name))
     with pytest.raises(InputError, match="has plain lines, which have no fields"):
         candidates_of(str(tmp_path / "c.txt"), FIELDS)
+
+
+@pytest.mark.parametrize(
+    ("content", "said"),
+    [
+        ("hello\nbye\n", "has no column id in its first line .'hello'.; name its columns id and text or, for plain"),
+        ("id;label\na;b\n", "has no column text"),
+        ("id,text,id\na,b,c\n", "more than one column 'id'"),
+        ("id,text\na,b,c\n", "Row 1 of .* has 3 cells, and the first line 2"),
+        ("id,text,year\na,b,later\n", "Row 1 of .* has the year 'later'; give a whole number"),
+        ("id,text,sale\na,b,FALSE\nb,c,no\n", "Row 2 of .* has the sale 'no'; give true or false"),
+        ("id,text\n,b\n", "Row 1 of .* has the id ''"),
+        ("id,text\na,b\na,c\n", "has the id 'a' twice"),
+        ("id,text\n", "holds no candidate"),
+        ("", "has no column id"),
+    ],
+)
+def test_a_table_that_does_not_fit_is_one_sentence(content, said, tmp_path):
+    (tmp_path / "c.csv").write_text(content)
+    with pytest.raises(InputError, match=said):
+        candidates_of(str(tmp_path / "c.csv"), FIELDS)
 
 
 def test_a_file_that_changes_is_noticed(tmp_path):

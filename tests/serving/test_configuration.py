@@ -38,8 +38,10 @@ def configured(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize("flag", FLAGS, ids=lambda flag: flag.dest)
-def test_every_flag_is_taken_from_the_command_line_else_the_environment_else_the_file(flag, configured):
+def test_every_flag_is_taken_from_the_command_line_else_the_environment_else_the_file(flag, configured, monkeypatch):
     assert type(flag) is argparse._StoreAction and flag.nargs is None  # what the environment and the file can give
+    if needed := parser().needed.get(flag.dest):
+        monkeypatch.setenv(f"POLYAGENTS_{needed.upper()}", "there")
     first, second = texts_of(flag)
     expected = [configured([flag.option_strings[-1], text]) for text in (first, second)]
     variable = f"POLYAGENTS_{flag.dest.upper()}"

@@ -1,6 +1,7 @@
 """`-t polyagents.tasks.table`: CSV, JSON lines and Parquet become the same examples; what does not fit is refused."""
 
 import csv
+import gzip
 import io
 import json
 import os
@@ -149,7 +150,11 @@ def test_a_folder_says_its_splits_by_the_names_of_its_files(tmp_path):
         ("a.jsonl", '{"context": "a", "label": "\\ud83d"}', "Row 1 of .*: label has half a character"),
         ("a.jsonl", '{"context": "a", "label": "b", "candidates": ["b", " "]}', "Row 1 of .* has an empty candidate"),
         ("a.csv", b"context,label\na,b\x00\n", "NUL"),
-        ("a.csv", "context,label\na,b\n".encode("utf-16"), "is not in UTF-8"),
+        ("a.csv", "context,label\na,b\n".encode("utf-16"), "is not in UTF-8, but in UTF-16"),
+        ("a.csv", gzip.compress(b"context,label\na,b\n"), "a.csv is compressed; decompress it"),
+        ("a.csv", b"PK\x03\x04...", "a.csv is a zip archive, such as an Excel workbook; save"),
+        ("a.jsonl", '[{"context": "a", "label": "b"}]', "give one object per line, without an array around them"),
+        ("a.jsonl", '[\n{"context": "a", "label": "b"}\n]', "give one object per line, without an array around them"),
         ("a.csv", "context,label,label\na,b,c\n", "has more than one column 'label'"),
         ("a.csv", "context,label,note,note\na,b,c,d\n", "has more than one column 'note'"),
         (
@@ -169,6 +174,16 @@ def test_what_does_not_fit_is_one_sentence(name, content, said, tmp_path):
             if part_of("a") == split or "has no rows" in said:
                 list(open_split(str(tmp_path / name), split))
     assert "\n" not in str(refused.value)
+
+
+@pytest.mark.parametrize(
+    "content", ["sep=;\r\n{}", '"sep=;"\r\n{}', "\r\n{}", "{}"], ids=["Excel's", "quoted", "blank", "plain"]
+)
+def test_the_first_lines_say_what_divides_cells(content, tmp_path):
+    rows = "context;label\r\nhi, you;fine\r\n"
+    (tmp_path / "train.csv").write_text("\ufeff" + content.format(rows), encoding="utf-8", newline="")
+    (message,) = told(TASK, "train", table_path=str(tmp_path))
+    assert (message["text"], label(message)) == ("hi, you", "fine")
 
 
 def test_empty_columns_need_no_names(tmp_path):
