@@ -213,7 +213,7 @@ seed_number = Whole(0, 2**32 - 1)  # numpy's limit
 port_number = Whole(0, 65_535)
 positive = Real("a number above 0", 0, above=True)  # a factor or rate
 not_negative = Real("a number of 0 or more", 0)
-threshold = Real("a probability between 0 and 1 (both excluded)", 0, 1, above=True)
+threshold = Real("a probability from 0 to 1", 0, math.nextafter(1, 2))
 probability = Real("a probability between 0 and 1 (excluded)", 0, 1)
 
 

@@ -211,6 +211,11 @@ def markdown(rows: Sequence[dict[str, Any]]) -> str:
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
+def decimals(value: float, places: int = 3, sign: str = "") -> str:
+    """Write a number with its decimals, and no minus before a zero; a `sign` of "+" writes the sign of all others."""
+    return f"{round(value, places) + 0.0:{sign}.{places}f}"
+
+
 def cell(value: Any) -> str:
     """Format a value with three significant digits."""
     if isinstance(value, float):

@@ -12,6 +12,7 @@ import pytest
 
 from polyagents import console
 from polyagents.console import Bar
+from polyagents.files.json_files import json_number
 
 OUTPUT = {"capture_output": True, "text": True, "check": False, "timeout": 60}
 
@@ -131,6 +132,21 @@ def test_a_log_is_told_nothing(said, monkeypatch):
     with console.waiting("Loading."):
         assert not timers()
     assert not said.is_set()
+
+
+@pytest.mark.parametrize(
+    ("value", "sign", "written"),
+    [
+        (-0.0, "", "0.000"),
+        (-0.0004, "", "0.000"),
+        (-0.0004, "+", "+0.000"),
+        (-0.0006, "+", "-0.001"),
+        (1.5, "+", "+1.500"),
+    ],
+)
+def test_a_zero_has_no_minus(value, sign, written):
+    assert console.decimals(value, sign=sign) == written
+    assert console.decimals(float("nan")) == "nan" and str(json_number(-0.0)) == "0.0"
 
 
 def test_numbers_are_aligned_to_the_right_and_texts_to_the_left():

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from polyagents.arguments import positive_int
 from polyagents.commands.context_answers import add_rerank_flags
 from polyagents.commands.task_parser import TaskCommandParser, load_with_flags
-from polyagents.console import in_columns
+from polyagents.console import decimals, in_columns
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write
 
@@ -71,7 +71,7 @@ def report(found: "Calibration") -> list[str]:
     rows = [["precision at least", "threshold", "answered", "precision", "sure"]]
     for wanted in PRECISIONS:
         one = found.threshold_for(wanted)
-        cells = ["none is sure"] if one is None else [f"{one.threshold:.3f}", f"{one.coverage:.1%}"]
+        cells = ["none is sure"] if one is None else [str(one.threshold), f"{one.coverage:.1%}"]
         rows.append([f"{wanted:.0%}", *cells, *([] if one is None else [f"{one.precision:.1%}", f"{one.bound:.1%}"])])
     return [*lines, *in_columns([[*row, *[""] * (5 - len(row))] for row in rows])]
 
@@ -79,7 +79,7 @@ def report(found: "Calibration") -> list[str]:
 def rows_of(before: "Figures", after: "Figures") -> list[list[str]]:
     """Return the rows of the table of figures."""
     names = {"accuracy": "accuracy", "log_loss": "log loss", "brier": "Brier score"}
-    rows = [[text, f"{getattr(before, name):.3f}", f"{getattr(after, name):.3f}"] for name, text in names.items()]
+    rows = [[text, decimals(getattr(before, name)), decimals(getattr(after, name))] for name, text in names.items()]
     if after.auroc is not None:  # without the map, none of these has no probability
         rows[1][1] = "-"
     errors = [f"{one.ece.value:.3f} ({one.ece.low:.3f}, {one.ece.high:.3f})" for one in (before, after)]

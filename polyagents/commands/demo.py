@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import CommandParser, Whole
-from polyagents.console import Bar
+from polyagents.console import Bar, decimals
 from polyagents.files.own_folder import own_folder
 
 if TYPE_CHECKING:
@@ -135,7 +135,8 @@ def converse(ranker: "Ranker", dialogue: list[tuple[str, str]], replies: list[st
             print(f"  {line}" if line.startswith("your persona:") else f"  partner: {line}")
         history.append(message)
         first, second = ranker.rank("\n".join(history), index, top_k=2)
-        print(f"    model: {first.text}   [{first.score:.2f}; next: {second.text} {second.score:.2f}]")
+        scores = decimals(first.score, 2), decimals(second.score, 2)
+        print(f"    model: {first.text}   [{scores[0]}; next: {second.text} {scores[1]}]")
         history.append(label)
 
 

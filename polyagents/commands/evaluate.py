@@ -9,7 +9,7 @@ from typing import Any
 from polyagents.arguments import positive_int
 from polyagents.commands import parlai_command
 from polyagents.commands.task_parser import TaskCommandParser, load_with_flags
-from polyagents.console import in_columns
+from polyagents.console import decimals, in_columns
 from polyagents.errors import InputError
 from polyagents.files.own_folder import check_out_file
 from polyagents.zoo.models import our_agent
@@ -117,7 +117,7 @@ def decision_lines(decisions: Mapping[str, dict[str, Any]]) -> list[str]:
         figures, ece = found["figures"], found["figures"]["ece"]
         numbers = [figures["accuracy"], figures["log_loss"], figures["brier"], ece["value"], figures["auroc"]]
         numbers += [figures["none_recall"], found["precision"], found["coverage"]]
-        rows.append([file, *("-" if number is None else f"{number:.3f}" for number in numbers)])
+        rows.append([file, *("-" if number is None else decimals(number) for number in numbers)])
     notes = [f"{file}: {found['note']}" for file, found in decisions.items() if "note" in found]
     return [*(in_columns(rows) if len(rows) > 1 else []), *notes]
 

@@ -5,6 +5,7 @@ Pearson's, on examples that the probabilities were not fitted to; and since the 
 the same examples, each has a LEVELS-th of the allowed error (Bonferroni).
 """
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -164,7 +165,7 @@ class Threshold(NamedTuple):
 
 
 def levels_of(confidence: Floats, right: NDArray[np.bool_], answered: NDArray[np.bool_]) -> list[Level]:
-    """Measure at most LEVELS thresholds, the strictest first.
+    """Measure at most LEVELS thresholds, the strictest first, with as few decimals as tell the same examples apart.
 
     Args:
         confidence: [E], the probability of the best option.
@@ -176,10 +177,17 @@ def levels_of(confidence: Floats, right: NDArray[np.bool_], answered: NDArray[np
     found: dict[float, Level] = {}
     for level in range(1, LEVELS + 1):
         if count := -(-len(order) * level // LEVELS):
-            threshold = float(order[count - 1])
+            weakest = order[count - 1]
+            threshold = shortest(max(given[given < weakest], default=0.0), weakest)
             above = given >= threshold
             found[threshold] = Level(threshold, int(above.sum()), int(is_right[above].sum()))
     return list(found.values())
+
+
+def shortest(above: float, most: float) -> float:
+    """Return a number above one limit, and at most the other, with as few decimals as possible, but three or more."""
+    cut = (math.floor(most * 10**digits) / 10**digits for digits in range(3, 18))
+    return next((value for value in cut if above < value <= most), float(most))
 
 
 def threshold_for(levels: Sequence[Level], examples: int, precision: float) -> Threshold | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyagents.console import in_columns
+from polyagents.console import decimals, in_columns
 from polyagents.evaluation.intervals import CONFIDENCE, RANDOMISATIONS, RESAMPLES, Estimate, estimates, randomisation_p
 from polyagents.evaluation.rank_metrics import Floats, metrics
 from polyagents.files.json_files import json_number
@@ -202,5 +202,5 @@ def with_ends(estimate: Estimate, sign: str = "") -> str:
 
     A sign of "+" shows the sign of positive numbers, too.
     """
-    value, low, high = (f"{number:{sign}.3f}" for number in estimate)
+    value, low, high = (decimals(number, sign=sign) for number in estimate)
     return value if math.isnan(estimate.low) else f"{value} ({low}, {high})"

@@ -21,8 +21,8 @@ Fields = TypeVar("Fields")
 
 
 def json_number(value: float) -> float | None:
-    """Return a number as JSON has it: None, which is null there, for an infinity or not-a-number."""
-    return value if math.isfinite(value) else None
+    """Return a number as JSON has it: None, which is null there, for an infinity or not-a-number; 0.0 for -0.0."""
+    return value + 0.0 if math.isfinite(value) else None
 
 
 def parse_json(text: str | bytes) -> Any:

@@ -17,6 +17,7 @@ from polyagents.decisions.figures import (
     figures_of,
     levels_of,
     lower_bounds,
+    shortest,
     threshold_for,
 )
 from polyagents.decisions.fitting import cross_fitted, fit
@@ -165,6 +166,27 @@ def test_the_threshold_with_the_most_answers_is_taken():
     assert threshold_for(levels, 1000, 0.999) is None
 
 
+@pytest.mark.parametrize("scale", [1.0, 0.1, 1e-4])
+def test_a_threshold_that_is_printed_decides_as_the_examples_did(scale):
+    draw = np.random.default_rng(0)
+    confidence, right = 1 - scale * draw.random(300), draw.random(300) < 0.5
+    answered = draw.random(300) < 0.8
+    levels = levels_of(confidence, right, answered)
+    expected = [int(np.ceil(answered.sum() * level / LEVELS)) for level in range(1, LEVELS + 1)]
+    assert [level.answered for level in levels] == expected
+    for level in levels:
+        typed = float(str(level.threshold))
+        above = (confidence >= typed) & answered
+        assert (above.sum(), (above & right).sum()) == (level.answered, level.right)
+
+
+def test_a_threshold_has_few_decimals():
+    assert [shortest(*limits) for limits in ((0.1, 0.82657), (0.8264, 0.82657), (0.0, 0.00012), (0.0, 1.0))] == [
+        0.826, 0.8265, 0.0001, 1.0]  # fmt: skip
+    between = np.nextafter(0.5, 1)
+    assert 0.5 < shortest(0.5, between) <= between
+
+
 # ---- the file --------------------------------------------------------------------------------------------------------
 
 
@@ -261,7 +283,7 @@ def test_a_pipeline_is_calibrated_as_one(model, trained):
         (["a"], None, "an example is a dict with context, label"),
         ([{"context": "a"}], None, "an example is a dict with context, label"),
         ([{"context": " ", "label": "b"}], None, "empty context or label"),
-        ([{"context": "a", "label": "b"}], ["c"], "The label 'b' of examples.0. is not among the options"),
+        ([{"context": "a", "label": "b"}], ["c"], "The label 'b' of the context '.*' is not among the options"),
         ([{"context": "a", "label": "b"}], {"x": "b", "y": "b"}, "have the same text"),
         ([{"context": "a", "label": None}], None, "There are no options"),
         (

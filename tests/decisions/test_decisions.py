@@ -1,5 +1,6 @@
 """Decisions: what is chosen, whatever the order and the company of the options, and the commands that decide."""
 
+import argparse
 import io
 import json
 import shutil
@@ -12,9 +13,10 @@ from decisions import simulated
 from parlai.core.params import ParlaiParser
 
 from polyagents import InputError, Ranker
+from polyagents.arguments import threshold
 from polyagents.commands.decide import KEYS
 from polyagents.decisions.calibration import MadeFor, fitted_to, identity, path_of, write_calibration
-from polyagents.decisions.deciding import decisions_of
+from polyagents.decisions.deciding import checked_none, decisions_of
 from polyagents.decisions.score_map import ScoreMap
 from polyagents.parlai_agents.decision_task import examples_of_task
 from polyagents.tasks import clinc150
@@ -109,6 +111,21 @@ def test_a_threshold_decides_where_none_was_not_learnt(none, choice):
 def test_an_exit_that_there_is_not_is_refused(calibration, none, said):
     with pytest.raises(InputError, match=said):
         decisions_of([["a"]], np.array([[1.0]]), None, calibration, none)
+
+
+@pytest.mark.parametrize("none", ["0", "1", "0.5", "-0.1", "1.1", "nan", "1.0000001"])
+def test_the_command_takes_the_same_thresholds_as_python(none):
+    def is_possible(call):
+        try:
+            call()
+        except (InputError, argparse.ArgumentTypeError):
+            return False
+        return True
+
+    in_python = is_possible(lambda: checked_none(float(none), ScoreMap(1.0)))
+    assert is_possible(lambda: threshold(none)) == in_python == (0 <= float(none) <= 1)
+    (found,) = decisions_of([["a", "b"]], np.array([[1.0, 0.0]]), None, ScoreMap(1.0), float(in_python and none))
+    assert found.choice == (None if none == "1" else "a")
 
 
 def test_one_option_is_chosen_and_has_no_margin(calibrated):
@@ -233,6 +250,7 @@ def test_calibrate_fits_to_a_task_and_evaluate_measures_it(model, tmp_path, caps
     task = ("-mf", file, "-t", "polyagents.tasks.table", "--table-path", folder)
     own("calibrate", *task)
     said = capsys.readouterr().out
+    assert "-0.000" not in said
     assert "105 examples, 3 options each" in said and "none: AUROC" in said and "M.calibration" not in said
     assert (tmp_path / "bi.calibration.json").exists() and (tmp_path / "bi.calibration.png").exists()
     own("evaluate", *task, "-dt", "test", "--out", tmp_path / "out.json")

@@ -5,6 +5,8 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from polyagents.console import decimals
+
 if TYPE_CHECKING:
     from polyagents.evaluation.intervals import Estimate  # loads SciPy
 
@@ -29,7 +31,7 @@ def percent(estimate: "Estimate") -> str:
 
 def number(estimate: "Estimate") -> str:
     """Write a number with its interval: 0.31 (0.20 to 0.42)."""
-    value, low, high = (f"{part:.2f}" for part in estimate)
+    value, low, high = (decimals(part, 2) for part in estimate)
     return f"{value} ({low} to {high})" if not math.isnan(estimate.low) else value
 
 
