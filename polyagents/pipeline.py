@@ -95,6 +95,7 @@ class Pipeline:
         """
         if self.second is not None and isinstance(candidates, Mapping):
             raise InputError("Options of several texts are not re-ranked by rank; give texts, or use decide.")
+        check_count("top_k", top_k)
         asked = texts_of(contexts, "contexts", one=True)
         begin = time.perf_counter()
         wanted = top_k if self.second is None else self.rerank_top

@@ -29,7 +29,7 @@ from polyagents.decisions.calibration import (
     read_calibration,
     write_calibration,
 )
-from polyagents.decisions.deciding import Decision, decisions_of
+from polyagents.decisions.deciding import Decision, checked_none, decisions_of
 from polyagents.decisions.examples import examples_of
 from polyagents.decisions.scoring import rerank_scores, scores_of_options
 from polyagents.errors import InputError, meant
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
     from polyagents.training_loop.option_types import TrainOptions
 
+URL = "a URL, such as milvus:candidates.db/replies"
 AnIndex = TypeVar("AnIndex", bound=Index)
 
 
@@ -203,7 +204,7 @@ class Ranker:
         Raises:
             InputError: the hub has no such model or does not answer, or the files are not a model of ours.
         """
-        name = path_text(name_or_folder, "name_or_folder")
+        name = path_text(name_or_folder, "name_or_folder", "a path, or a name such as somebody/convai2-poly")
         if os.path.exists(name):
             if revision is not None:
                 raise InputError(f"{name} is on the disk, and has no revision {revision}; remove one of the two.")
@@ -336,6 +337,7 @@ class Ranker:
         Raises:
             InputError: the hub refuses, or does not answer.
         """
+        path_text(repo_id, "repo_id", "a name such as somebody/convai2-poly")
         with tempfile.TemporaryDirectory() as temporary:
             folder = os.path.join(temporary, "model")
             self.save_pretrained(folder, license)
@@ -580,6 +582,7 @@ class Ranker:
             query = Query(two_towers(self.model).module, known.to(self.device))
             return query.scores(vectors.to(self.device)).cpu().numpy()
         asked, index = texts_of(contexts, "contexts", one=True), as_index(candidates, self.model)
+        index.check_model(self.model)
         if not asked or not len(index):
             return np.zeros((len(asked), len(index)), np.float32)
         queries = (index.query(self.model, self.model.context_ids(block)) for block in in_blocks(asked))
@@ -665,6 +668,7 @@ class Ranker:
         """
         check_count("top_k", top_k)
         asked, ranked = texts_of(contexts, "contexts", one=True), as_index(index, self.model)
+        ranked.check_model(self.model)
         where = ranked.filter(filter)
         ids = (self.model.context_ids(block) for block in in_blocks(asked))
         found = [hits for some in ids for hits in ranked.search(ranked.query(self.model, some), top_k, where)]
@@ -803,6 +807,7 @@ class Ranker:
         second = None if rerank is None else rerank.identity
         problem = None if known is None else misfit(known, self.identity, second, rerank_top)
         used = None if known is None or problem else known.map
+        none = checked_none(none, used)
         decided = []
         for context, (own, scores, note) in zip(asked, scores_of_options(self.model, asked, options), strict=True):
             last = None if rerank is None else rerank_scores(rerank.model, context, own, scores, rerank_top)[None]
@@ -954,7 +959,7 @@ class Ranker:
             InputError: there are none, another model encoded them, or no server answers.
         """
         model = two_towers(self.model)
-        return EngineCandidates.open(open_engine(url), model.fingerprint())
+        return EngineCandidates.open(open_engine(path_text(url, "url", URL)), model.fingerprint())
 
     @undisturbed()
     def index_in_engine(
@@ -986,7 +991,7 @@ class Ranker:
         texts = different(as_texts(candidates, declared_fields(fields)))
         if not len(texts):
             raise InputError("There are no candidates to index; give at least one text.")
-        model, engine = two_towers(self.model), open_engine(url, make=True)
+        model, engine = two_towers(self.model), open_engine(path_text(url, "url", URL), make=True)
         width = model.encode_texts(texts.part(0, 1)).size(1)
         made_by = model.fingerprint()
         return EngineCandidates.build(engine, made_by, width, texts, model.encode_texts, index_type, worker, cluster)

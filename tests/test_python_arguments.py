@@ -65,7 +65,62 @@ def test_a_value_of_another_type_is_one_sentence(call, said, ranker):
     assert "\n" not in str(error.value)
 
 
-@pytest.mark.parametrize("name", ["", "new/", "there"])
+EMPTY = [
+    ("model_file", Ranker.load),
+    ("model_files", lambda name: Ranker.average([name, name])),
+    ("name_or_folder", Ranker.from_pretrained),
+    ("encoder", Ranker.from_encoder),
+    ("model_file", lambda name: Ranker.train(PAIRS, name, **TINY)),
+    ("init_model", lambda name: Ranker.train(PAIRS, init_model=name, **TINY)),
+]
+EMPTY_OF_RANKER = [
+    ("folder", "save_pretrained", ()),
+    ("model_file", "save", ()),
+    ("index_dir", "open_index", ()),
+    ("candidates_file", "index", ("c.index",)),
+    ("url", "open_engine", ()),
+    ("repo_id", "push_to_hub", ()),
+]
+
+
+@pytest.mark.parametrize("name", ["", " "])
+def test_an_empty_name_is_refused(name, ranker, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    calls = [
+        *EMPTY,
+        *((what, lambda name, of=of: getattr(ranker, of[0])(name, *of[1])) for what, *of in EMPTY_OF_RANKER),
+    ]
+    calls += [("index_dir", lambda name: ranker.index("c.txt", name))]
+    calls += [("url", lambda name: ranker.index_in_engine(["hi"], name))]
+    for what, call in calls:
+        with pytest.raises(InputError, match=f"{what} is '{name}'; give a "):
+            call(name)
+    with pytest.raises(InputError, match="no architecture ''"):
+        Ranker.train(PAIRS, model="", **TINY)
+    assert not [*tmp_path.iterdir()]
+
+
+EMPTY_OF_CONTEXTS = [
+    (lambda ranker, other: ranker.decide([], ["a"], none=3), "not calibrated"),
+    (lambda ranker, other: ranker.decide([], []), "There are no options"),
+    (lambda ranker, other: ranker.decide([], other), "other weights"),
+    (lambda ranker, other: ranker.rank([], other), "other weights"),
+    (lambda ranker, other: ranker.score([], other), "other weights"),
+    (lambda ranker, other: ranker.rank([], ["a"], top_k=0), "top_k is 0"),
+    (lambda ranker, other: ranker.rank([], ["a"], filter={"x": 1}), "have no fields"),
+    (lambda ranker, other: Pipeline(ranker, ranker).rank([], ["a"], top_k=0), "top_k is 0"),
+    (lambda ranker, other: ranker.rerank("hi", [], top_k=0), "top_k is 0"),
+]
+
+
+@pytest.mark.parametrize(("call", "said"), EMPTY_OF_CONTEXTS)
+def test_without_contexts_all_else_is_checked_too(call, said, ranker, trained):
+    with pytest.raises(InputError, match=said):
+        call(ranker, Ranker.load(trained("poly")).prepare(["a"]))
+    assert ranker.decide([], ["a"]) == ranker.rank([], ["a"]) == []
+
+
+@pytest.mark.parametrize("name", ["new/", "there"])
 def test_a_name_that_no_file_can_have_is_refused_before_anything_is_written_or_learnt(
     name, ranker, tmp_path, monkeypatch
 ):

@@ -48,13 +48,11 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Read contexts, decide, write a JSON line for each."""
-    from polyagents.decisions.options import options_of  # imports torch
-
     ranker, second = load_rankers(opt)
     options: Any = opened_index(ranker, opt)
     if options is None:
         options = read_options(opt["options_file"])
-        options_of(options)  # before a context is read
+    ranker.decide([], options, opt["none"], second, opt["rerank_top"])  # what is wrong is said before a context is read
 
     def answer(context: str) -> dict[str, Any]:
         """Decide for one context."""

@@ -80,8 +80,8 @@ def examples_of(given: Iterable[Any], candidates: Any = None, groups: Sequence[i
     for place, own in enumerate(labels):
         if own and not options.right(own):
             raise InputError(
-                f"The label {own[0]!r:.60} of examples[{place}] is not among the options; add it, or give the example "
-                f"an empty label if none of the options is right."
+                f"The label {own[0]!r:.60} of the context {contexts[place]!r:.60} is not among the options; add it, or "
+                f"give the example an empty label if none of the options is right."
             )
     return DecisionExamples(contexts, labels, options, None, numbers)
 

@@ -36,7 +36,7 @@ def option_scores(model: RankingModel, contexts: Sequence[str], options: Options
         )
     listed = ListedOptions(options, model) if options.names != options.texts else ListedCandidates(options.texts, model)
     parts = [listed.scores(model.context_ids(block)).cpu().numpy() for block in in_blocks(contexts)]
-    return finite(np.concatenate(parts).astype(np.float64))
+    return finite(np.concatenate([np.zeros((0, len(options.names))), *parts]).astype(np.float64))
 
 
 def finite(scores: Floats) -> Floats:
@@ -83,16 +83,17 @@ def scores_of(model: RankingModel, examples: DecisionExamples, second: RankingMo
 def scores_of_options(model: RankingModel, contexts: Sequence[str], given: Any) -> list[OptionScores]:
     """Score the options that a caller gives, as `options_of` takes them or as an index, for each context."""
     if isinstance(given, Index):
+        given.check_model(model)
+        if not len(given):
+            raise InputError("There are no candidates in this index; add some.")
         return [index_scores(model, context, given) for context in contexts]
     options = options_of(given)
-    return [(options, scores, None) for scores in option_scores(model, contexts, options)] if contexts else []
+    return [(options, scores, None) for scores in option_scores(model, contexts, options)]
 
 
 def index_scores(model: RankingModel, context: str, index: Index) -> OptionScores:
     """Return the candidates of an index, or the best of many, as options."""
     count = len(index)
-    if not count:
-        raise InputError("There are no candidates in this index; add some.")
     wanted = count if count <= LISTED else SHORTLIST
     query = index.query(model, model.context_ids([context]))
     if wanted == count and not isinstance(index, EngineCandidates):  # which only finds the best; sorting costs more

@@ -68,11 +68,11 @@ def has_items(given: Any) -> bool:
     return iterable and not one and getattr(given, "ndim", 1) == 1
 
 
-def path_text(given: Any, name: str) -> str:
-    """Return a path, of a str or a path object, as a text; an InputError says if it is something else."""
+def path_text(given: Any, name: str, wanted: str = "a path") -> str:
+    """Return a path, of a str or a path object, as a text; an InputError says if it is something else, or blank."""
     path = os.fspath(given) if isinstance(given, os.PathLike) else given
-    if not isinstance(path, str):
-        raise InputError(f"{name} is {given!r:.80}; give a path.")
+    if not isinstance(path, str) or not path.strip():
+        raise InputError(f"{name} is {given!r:.80}; give {wanted}.")
     return path
 
 

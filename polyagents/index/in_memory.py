@@ -189,6 +189,9 @@ class ListedCandidates(Listing):
         """All of them."""
         return len(self.read)
 
+    def check_model(self, model: RankingModel) -> None:
+        """Any model may ask, since no candidate is encoded."""
+
     def query(self, model: RankingModel, contexts: Contexts) -> Contexts:
         """Return the contexts as they are."""
         return contexts

@@ -74,15 +74,18 @@ class Index(ABC):
     def __len__(self) -> int:
         """Return the number of candidates."""
 
+    def check_model(self, model: RankingModel) -> None:
+        """Refuse, with an InputError, a model whose weights have not encoded the candidates."""
+        two_towers(model).check(self.encoded_by)
+
     def query(self, model: RankingModel, contexts: Contexts) -> Any:
         """Return what `search` takes: encoded contexts, or their token ids if no candidate is encoded.
 
         Raises:
             InputError: other weights encoded the candidates.
         """
-        encoder = two_towers(model)
-        encoder.check(self.encoded_by)
-        return encoder.query(contexts)
+        self.check_model(model)
+        return two_towers(model).query(contexts)
 
     def filter(self, given: Any) -> Filter | None:
         """Check a filter (filters.py), so that `search` takes it; a FilterError says what is wrong with it.

@@ -14,6 +14,7 @@ import transformers
 from polyagents.backbone_files import folder_of, read_config
 from polyagents.console import say
 from polyagents.errors import InputError
+from polyagents.files.python_arguments import path_text
 from polyagents.model_files import classifiers, hub, initial_weights, model_folder, sentence_transformers_import
 from polyagents.model_files.building import build_encoder, build_model, settings_of
 from polyagents.models.architecture import architecture_named, find, options_of
@@ -70,7 +71,7 @@ def folder_with(encoder: Any, tokenizer: Any) -> Iterator[tuple[str, str]]:
             write(encoder, tokenizer, folder)
             yield folder, type(encoder).__name__
         return
-    name = os.fspath(encoder)
+    name = path_text(encoder, "encoder")
     if tokenizer is not None:
         raise InputError(f"A tokenizer belongs to a model in memory; {name} has its own. Remove one of the two.")
     folder = folder_of(name)

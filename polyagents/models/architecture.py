@@ -94,8 +94,9 @@ def unknown(name: str) -> str:
     """Say that there is no architecture of a name."""
     known = [*ARCHITECTURES, *(kind.short_name for kind in ARCHITECTURES.values())]
     return (
-        f"There is no architecture {name}{did_you_mean(name, known)}; there are {', '.join(sorted(ARCHITECTURES))}. An "
-        f"architecture of another package is found once that package is installed or imported."
+        f"There is no architecture {name or repr(name)}{did_you_mean(name, known)}; there are "
+        f"{', '.join(sorted(ARCHITECTURES))}. An architecture of another package is found once that package is "
+        f"installed or imported."
     )
 
 

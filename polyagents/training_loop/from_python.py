@@ -48,8 +48,11 @@ def train(
         InputError: an option or an example is not possible, or the model file contains something else.
     """
     given = with_plain_values(given)
-    start = given.get("init_model") and zoo_file(path_text(given["init_model"], "init_model"), datapath)
-    architecture = architecture_named(str(model or (start and initial_weights.trained_as(start)) or "poly"))
+    start = given.get("init_model")
+    start = None if start is None else zoo_file(path_text(start, "init_model"), datapath)
+    if model is None:
+        model = (start and initial_weights.trained_as(start)) or "poly"
+    architecture = architecture_named(str(model))
     given = checked_options(architecture, given)
     data = TrainingData(check_examples(examples, "examples"), TrainingOptions.read(given).seed)
     options = TrainingOptions.of(architecture, given, data.size)
