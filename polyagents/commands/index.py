@@ -202,6 +202,7 @@ def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluste
     from polyagents.index.store import CandidateStore
 
     worker, file, folder = this_worker(), opt["candidates_file"], opt["index_dir"]
+    contexts = read_contexts_file(opt["contexts_file"]) if opt["contexts_file"] else None
     if ranker is None:
         store = CandidateStore.open(folder, None)
     elif what == "build":
@@ -222,7 +223,6 @@ def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluste
     elif opt["index_type"] in (None, "exact"):
         report_content(store, None)
     else:
-        contexts = read_contexts_file(opt["contexts_file"]) if opt["contexts_file"] else None
         report_content(store, ranker.approximate(store, opt["index_type"], contexts))
 
 

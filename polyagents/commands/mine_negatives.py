@@ -55,14 +55,16 @@ def run(opt: Mapping[str, Any]) -> None:
 
     from polyagents.files.atomic import atomic_write  # these import torch: errors in flags are reported before
     from polyagents.index.builder import BLOCK
-    from polyagents.index.records import candidates_of
-    from polyagents.index.texts import ListedTexts, Texts
+    from polyagents.index.records import has_ids, read_candidates
+    from polyagents.index.texts import FileTexts, ListedTexts, Texts
     from polyagents.mining import Counts, mine, pairs_of, pool_in, searchable
     from polyagents.ranker import Ranker
 
     model = searchable(Ranker.load(opt["miner"]).model)
     file = opt["candidates_file"]
-    given = candidates_of(file, None) if file else None  # errors in it are reported before the task is read
+    given = None
+    if file:  # errors in it are reported before the task is read
+        given = ListedTexts(read_candidates(file)) if has_ids(file) else FileTexts(file)
     pairs, skipped = pairs_of(read_whole_turns(opt))
     if not pairs:
         raise InputError(f"--task {opt['task']} has no training example with text and label; give another task.")

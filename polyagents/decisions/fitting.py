@@ -24,6 +24,11 @@ def check_enough(scored: Scored) -> None:
         raise InputError(
             f"{inside:,} examples have a right option; a calibration needs at least {LEAST} that were not trained on."
         )
+    if not outside and scored.scores.shape[1] == 1:
+        raise InputError(
+            "Every example has one option, its label, so nothing is decided; give options for all (--options-file), or "
+            "examples without a right one."
+        )
     if 0 < outside < LEAST_NONE:
         raise InputError(
             f"{outside} of the {len(scored):,} examples have no right option, too few to learn 'none of these'; give "

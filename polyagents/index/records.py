@@ -328,7 +328,7 @@ def csv_header(path: str, file: BinaryIO, needed: Sequence[str]) -> Header:
     """Read the header of a CSV file at its beginning; an InputError says if columns are missing, or there twice."""
     header = header_of(file, path)
     check_names(header.names, path)
-    if missing := [name for name in needed if name not in header.names]:
+    if header.names and (missing := [name for name in needed if name not in header.names]):
         raise InputError(
             f"Candidates file {path} has no column {missing[0]} in its first line ({', '.join(header.names)[:60]!r}); "
             f"name its columns id and text or, for plain lines, give the file a name that ends in .txt."

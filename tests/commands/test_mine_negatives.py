@@ -225,9 +225,14 @@ def test_what_parlais_format_holds_is_not_refused():
             check_texts([text])
 
 
-def test_negatives_from_a_file(command, replies, colours):
-    line, _, acts = command(*colours, "--candidates-file", replies, "--negatives", 3)
+@pytest.mark.parametrize("has_ids", [False, True])
+def test_negatives_from_a_file(has_ids, command, replies, colours, tmp_path):
     lines = replies.read_text().splitlines()
+    if has_ids:  # one text under two ids is one candidate
+        replies = tmp_path / "replies.csv"
+        rows = [f"{number},{text}" for number, text in enumerate([*lines, lines[0]])]
+        replies.write_text("\n".join(["id,text", *rows]))
+    line, _, acts = command(*colours, "--candidates-file", replies, "--negatives", 3)
     assert line["candidates"] == len(lines) and line["negatives"] == 3.0
     assert all(set(act["label_candidates"][1:]) < set(lines) - {act["labels"][0]} for act in acts)
 

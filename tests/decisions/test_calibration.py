@@ -293,6 +293,11 @@ def test_a_pipeline_is_calibrated_as_one(model, trained):
         ),
         ([{"context": "a", "label": str(number)} for number in range(1001)], None, "1,001 different labels"),
         (EXAMPLES[:49], None, "49 examples have a right option"),
+        (
+            [{"context": f"{n}", "label": "b"} for n in range(50)],
+            None,
+            "has one option, its label, so nothing is decided",
+        ),
     ],
 )
 def test_what_cannot_be_calibrated_on_is_one_sentence(trained, examples, candidates, said):

@@ -63,6 +63,7 @@ def test_other_encodings_are_refused():
         (b"PK\x03\x04", "is a zip archive, such as an Excel workbook"),
         (b"\xd0\xcf\x11\xe0", "is an old Office document"),
         (b"PAR1", "is a Parquet file; give it a name"),
+        (b"a\rb\r", "has carriage returns, and no line feed"),
         ("a\n".encode("utf-16"), "is not in UTF-8, but in UTF-16"),
     ],
 )

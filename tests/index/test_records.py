@@ -178,7 +178,8 @@ def test_lines_that_are_not_json_and_files_that_are_not_parquet(tmp_path):
         ("id,text\n,b\n", "Row 1 of .* has the id ''"),
         ("id,text\na,b\na,c\n", "has the id 'a' twice"),
         ("id,text\n", "holds no candidate"),
-        ("", "has no column id"),
+        ("", "holds no candidate"),
+        ("\n\n", "holds no candidate"),
     ],
 )
 def test_a_table_that_does_not_fit_is_one_sentence(content, said, tmp_path):

@@ -162,7 +162,7 @@ def test_a_folder_says_its_splits_by_the_names_of_its_files(tmp_path):
             'context,label\na,"b"c\n',
             "is not valid CSV in the row that begins with 'a,.*a closed quote is followed by 'c",
         ),
-        ("a.csv", "context,label\ra,b\r", "a carriage return stands alone"),
+        ("a.csv", "context,label\na,b\rc,d\n", "a carriage return stands alone"),
         ("a.parquet", "no", "cannot be read as a parquet file"),
         ("a.txt", "a", "its name does not end in .csv"),
     ],
