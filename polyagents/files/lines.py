@@ -13,9 +13,8 @@ from polyagents.errors import InputError
 LONGEST = 16 * 2**20  # bytes of a line, a cell or a record. Chosen here: a thousand times the longest dialogues
 
 # The beginnings of files that are no text, and what they are.
-COMPRESSED = "is compressed; decompress it, and give the result"
 NO_TEXTS = {
-    re.compile(rb"\x1f\x8b|BZh[1-9]1AY&SY|\x28\xb5\x2f\xfd|\xfd7zXZ"): COMPRESSED,
+    re.compile(rb"\x1f\x8b|BZh[1-9]1AY&SY|\x28\xb5\x2f\xfd|\xfd7zXZ"): "is compressed; decompress it first",
     re.compile(rb"PK\x03\x04"): "is a zip archive, such as an Excel workbook; save the sheet as CSV in UTF-8",
     re.compile(rb"\xd0\xcf\x11\xe0"): "is an old Office document, such as an Excel workbook; save it as CSV in UTF-8",
     re.compile(rb"PAR1"): "is a Parquet file; give it a name that ends in .parquet",

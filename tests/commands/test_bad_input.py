@@ -435,7 +435,7 @@ def test_a_backbone_folder_with_damaged_weights(backbone, colours, tmp_path):
         (b"", "holds no text"),
         (b"\n  \n\n", "holds no text"),
         ("fine\ncaf\xe9\n".encode("latin-1"), "is not UTF-8 in line 2"),
-        (b"\xff\xfeh\x00i\x00", "is not UTF-8 in line 1"),
+        (b"\xff\xfeh\x00i\x00", "is not in UTF-8, but in UTF-16"),
     ],
     ids=["missing", "empty", "blank", "latin-1", "utf-16"],
 )
