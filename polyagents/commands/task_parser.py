@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import CommandParser
+from polyagents.commands.parlai_command import HELP
 from polyagents.faults import parlai_is_installed
 
 if TYPE_CHECKING:
@@ -50,7 +51,7 @@ class TaskCommandParser(CommandParser):
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse a command line, or the process's, to a namespace without a task, and to ParlAI's `Opt` with one."""
         arguments = list(sys.argv[1:] if args is None else args)
-        if {"-h", "--help"} & set(arguments):  # help is ParlAI's, with the flags of the task
+        if {*HELP} & set(arguments):  # help is ParlAI's, with the flags of the task
             with_task = parlai_is_installed()
         else:
             known, _ = self.parse_known_args(arguments)

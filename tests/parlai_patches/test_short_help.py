@@ -25,6 +25,11 @@ def test_ours_come_first_and_the_rest_on_request(help_of):
     assert len(short.splitlines()) < 250 < len(everything.splitlines())
 
 
+def test_a_command_of_ours_with_a_task_has_both(help_of):
+    short, everything = (help_of("mine_negatives", flag) for flag in ("--help", "--helpall"))
+    assert "--margin" in short and "--margin" in everything and len(everything) > len(short)
+
+
 def test_without_an_agent_its_flags_are_pointed_to(help_of):
     short = help_of("train_model", "--help")
     assert "The flags of an agent of ours: polyagents train_model -m bi|poly|uni|cross --help" in short
