@@ -136,6 +136,8 @@ def read_recall_at(opt: Opt) -> tuple[int, ...]:
 def check_metric(opt: Opt) -> None:
     """Refuse a --validation-metric that no report has, which ParlAI looks for only after the first validation.
 
+    The names before a slash are known when the tasks are (train_loop.py).
+
     Raises:
         InputError: there is no such metric; a task with an evaluation of its own may have any.
     """
@@ -144,7 +146,8 @@ def check_metric(opt: Opt) -> None:
     given = opt.get("evaltask") or opt.get("task") or ""  # an agent may be made without a task
     teachers = [load_teacher_module(task) for task in filter(None, given.split(","))]
     usual = FixedDialogTeacher.custom_evaluation
-    if name.rsplit("/")[-1] not in known and all(getattr(one, "custom_evaluation", usual) is usual for one in teachers):
+    bare = name.rsplit("/")[-1] if len(teachers) > 1 else name  # of one task, ParlAI's reports do not say its name
+    if bare not in known and all(getattr(one, "custom_evaluation", usual) is usual for one in teachers):
         raise InputError(
             f"--validation-metric {name}: no evaluation reports that{did_you_mean(name, known)}; give one of "
             f"{', '.join(known)} (--recall-at adds others)."

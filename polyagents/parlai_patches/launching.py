@@ -93,6 +93,7 @@ def launch_and_train(opt: Opt, port: int | None = None) -> None:
 
 def learn_vocabulary(opt: Opt) -> None:
     """Build the dictionary as ParlAI does before training; it refuses to do so in one of several processes."""
+    train_loop.check_data(opt)
     opt = copy.deepcopy(opt)
     if not opt.get("dict_file") and not opt.get("model_file"):
         raise InputError("Training in several processes needs --model-file, for the vocabulary that all of them use.")

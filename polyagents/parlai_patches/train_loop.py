@@ -21,7 +21,7 @@ from parlai.scripts.train_model import TrainLoop
 from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
-from polyagents.errors import InputError, NoTestSplit
+from polyagents.errors import InputError, NoTestSplit, did_you_mean
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, parse_json, read_json
 from polyagents.model_files import initial_weights
@@ -33,6 +33,7 @@ from polyagents.timings import training_machine
 from polyagents.training import distributed
 
 CHECKPOINT = initial_weights.CHECKPOINT
+OWN_DICTIONARIES = "polyagents."  # the beginning of their names
 ALWAYS_SMALLER = ("loss", "ppl", "mean_rank")  # of these metrics ParlAI keeps the smallest, whatever the flag says
 
 
@@ -81,23 +82,32 @@ def patch_for_all_agents() -> None:
     A run whose task has no test set then ends well, and a dictionary is also built with `--num-workers`.
     """
     train_model.load_eval_worlds = without_missing_test_sets(in_order(train_model.load_eval_worlds))
-    TrainLoop._run_eval = over_first_examples(over_test_worlds(TrainLoop._run_eval))
+    TrainLoop._run_eval = with_the_metric(over_first_examples(over_test_worlds(TrainLoop._run_eval)))
     build_dict.create_task = in_this_process(build_dict.create_task)
     TrainLoop.__init__ = of_training_data(TrainLoop.__init__)
 
 
 def of_training_data(init: Any) -> Any:
-    """Wrap ParlAI's loop: our agents would learn nothing from another datatype than that of training."""
+    """Wrap ParlAI's loop: it checks its data first."""
 
     def patched(self: Any, opt: Opt) -> None:
-        if str(opt.get("model")).startswith("polyagents:") and not is_training_run(opt):
-            raise InputError(
-                f"--datatype {opt.get('datatype')}: train_model learns from training examples only; omit the flag, or "
-                f"give train, train:stream or train:ordered."
-            )
+        check_data(opt)
         init(self, opt)
 
     return patched
+
+
+def check_data(opt: Opt) -> None:
+    """Refuse another datatype than that of training, from which our agents would learn nothing, and dictionary."""
+    if not str(opt.get("model")).startswith("polyagents:"):
+        return
+    if not (name := str(opt.get("dict_class") or OWN_DICTIONARIES)).startswith(OWN_DICTIONARIES):
+        raise InputError(f"--dict-class {name}: the vocabulary is that of the backbone; omit the flag.")
+    if not is_training_run(opt):
+        raise InputError(
+            f"--datatype {opt.get('datatype')}: a training learns from training examples only; omit the flag, or give "
+            f"train, train:stream or train:ordered."
+        )
 
 
 def in_this_process(create_task: Any) -> Any:
@@ -141,6 +151,27 @@ def over_test_worlds(run_eval: Any) -> Any:
         if datatype == "test":
             opt = Opt(opt | {"task": ",".join(world.opt["task"] for world in worlds), "evaltask": None})
         return dict(run_eval(self, worlds, opt, datatype, *args, **kwargs))
+
+    return patched
+
+
+def with_the_metric(run_eval: Any) -> Any:
+    """Wrap ParlAI's evaluation: refuse a --validation-metric that a validation does not report.
+
+    A ranker is validated before its training, and the evaluation at the end chooses nothing by the metric.
+    """
+
+    def patched(self: Any, worlds: list[Any], opt: Opt, datatype: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
+        report: dict[str, Any] = run_eval(self, worlds, opt, datatype, *args, **kwargs)
+        name = opt["validation_metric"]
+        is_chosen = datatype == "valid" and not kwargs.get("write_log") and "loss" in report  # else there is no label
+        if is_chosen and name not in report:
+            same = [known for known in report if known.split("/")[-1] == name.split("/")[-1]]
+            raise InputError(
+                f"--validation-metric {name}: the validation of {opt.get('evaltask') or opt['task']} does not report "
+                f"that{did_you_mean(name, report)}; give one of {', '.join(same or report)}."
+            )
+        return report
 
     return patched
 

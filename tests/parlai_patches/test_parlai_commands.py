@@ -353,6 +353,18 @@ def test_a_model_that_computes_what_is_no_longer_there_is_refused(name, value, m
     assert not (tmp_path / "N").exists()
 
 
+def test_a_validation_metric_names_a_task_if_there_are_several(colours, tmp_path):
+    tasks = (*colours, "-t", f"fromfile:parlaiformat,{SAMPLE}", "-vme", 8, "--short-final-eval", "true", "-vstep", 1)
+    flags = (*tasks, "--max-train-steps", 1, "-vmt")
+    with pytest.raises(
+        InputError, match=r"x/accuracy: the validation of .* give one of .*sample/accuracy, accuracy\.$"
+    ):
+        train("bi", tmp_path / "M", *flags, "x/accuracy")
+    assert not (tmp_path / "M").exists()
+    train("bi", tmp_path / "M", *flags, "sample/accuracy")
+    assert (tmp_path / "M").exists()
+
+
 def test_the_polyagents_command_writes_the_full_name(colours, monkeypatch, tmp_path):
     """So that plain `parlai` loads the model too."""
     arguments = ["train_model", "-m", "poly", "-mf", tmp_path / "M", *TINY, *colours, "--max-train-steps", 1]
