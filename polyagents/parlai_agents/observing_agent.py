@@ -1,6 +1,6 @@
 """Batches of token ids from ParlAI's observations: [S] context [S], and every candidate between its [S]."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -9,6 +9,7 @@ from parlai.core.torch_agent import Batch
 from parlai.core.torch_ranker_agent import TorchRankerAgent
 from torch import Tensor
 
+from polyagents.errors import InputError
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.ranking.candidate_set import Candidate, Label
 from polyagents.ranking.ranking_model import RankingModel
@@ -23,6 +24,25 @@ NOTHING = Message({"batch_padding": True})
 def real_labels(obs: Any) -> tuple[str, ...]:
     """Return the labels of an observation, in training or evaluation, without blank ones."""
     return tuple(label for label in obs.get("labels", obs.get("eval_labels")) or () if label.strip())
+
+
+def with_lists_of_texts(message: Message) -> Message:
+    """Return a message whose lists can be read more than once; refuse values that are no texts.
+
+    ParlAI would rank a text in place of a list letter by letter.
+    """
+    if not isinstance(message.get("text"), str | None):
+        raise InputError(f"The text of a message is {message['text']!r:.80}; give a text.")
+    for field in ("labels", "eval_labels", "label_candidates"):
+        if isinstance(message.get(field), Iterator):
+            message.force_set(field, list(message[field]))
+        given = message.get(field)
+        is_list = isinstance(given, Collection) and not isinstance(given, str)
+        if given is not None and not (is_list and all(isinstance(one, str) for one in given)):
+            raise InputError(
+                f"The {field} of a message are {given!r:.80}; give a list of texts, such as ['yes', 'no']."
+            )
+    return message
 
 
 def has_label(obs: Any) -> bool:
@@ -40,6 +60,10 @@ class ObservingAgent(TorchRankerAgent):
     ranking: RankingModel
     dict: TextDictionary
     phase: Phase
+
+    def observe(self, observation: Any) -> Any:
+        """Do as TorchAgent; refuse a message whose texts are something else."""
+        return super().observe(with_lists_of_texts(Message(observation)))
 
     def _set_text_vec(self, obs: Any, history: Any, truncate: int | None) -> Any:
         """TorchAgent: set the context's ids, between its [S], from the history, whose turns are tokenised once."""

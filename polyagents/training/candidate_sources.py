@@ -92,7 +92,13 @@ def evaluation_candidates(source: str, examples: EncodedExamples, flag: str, ori
     given = given_candidates(flag, source, examples, origin)
     if source == "batch-all-cands":
         return shared_set([candidate for own in given for candidate in own], labels)
-    return inline_set(examples.lists, labels)
+    lists = examples.lists
+    if not all(lists):
+        raise InputError(
+            f"--{flag} {source} needs candidates with each message, and one of these has none; give it "
+            f"label_candidates, or use --{flag} fixed with --fixed-candidates-path."
+        )
+    return inline_set(lists, labels)
 
 
 class TrainingCandidates:

@@ -376,3 +376,36 @@ def test_fixed_candidates_are_ranked_by_the_weights_after_each_training_step(mak
         losses.append(float(reply["metrics"]["loss"].value()))
         assert losses[-1] == pytest.approx(expected, abs=1e-3)
     assert abs(losses[0] - losses[1]) > 0.01 and abs(losses[1] - losses[2]) > 0.01  # the steps do change the scores
+
+
+@pytest.mark.parametrize(
+    ("field", "given"),
+    [
+        *(("text", given) for given in (3, b"hi", ["hi"])),
+        *(("label_candidates", given) for given in ("canada", 3, [1, 2], [None, "canada"], b"canada")),
+        *(("eval_labels", given) for given in ("canada", [1], [None])),
+        *(("labels", given) for given in ("canada", [["canada"]])),
+    ],
+)
+def test_a_message_with_something_else_than_texts_is_refused(make, field, given):
+    """A text in place of a list would be ranked letter by letter."""
+    agent = make("bi", "--eval-candidates", "inline", datatype="valid")
+    message = {"text": "where", "label_candidates": ["canada", "fine"], "episode_done": True, field: given}
+    with pytest.raises(InputError, match=rf"^The {field} of a message (is|are) .*; give a (list of texts|text)"):
+        agent.observe(message)
+
+
+def test_candidates_that_can_be_read_once_are_read_once(make):
+    agent = make("bi", "--eval-candidates", "inline", datatype="valid")
+    message = {"text": "where", "label_candidates": iter(["canada", "fine"]), "episode_done": True}
+    assert agent.observe(message)["label_candidates"] == ["canada", "fine"]
+
+
+@pytest.mark.parametrize("lacking", [{}, {"label_candidates": []}, {"label_candidates": [" "]}])
+def test_a_chat_over_the_messages_candidates_needs_them_in_each_message(make, lacking):
+    agent = make("bi", "--interactive-candidates", "inline", "--interactive-mode", "true", datatype="valid")
+    given = {"text": "where", "episode_done": True}
+    messages = [given | {"label_candidates": ["canada", "fine"]}, given | lacking]
+    assert act(agent, messages[:1])[0]["text"] in ("canada", "fine")
+    with pytest.raises(InputError, match="--interactive-candidates inline needs candidates with each message"):
+        act(agent, messages)
