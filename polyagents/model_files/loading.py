@@ -11,6 +11,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from polyagents.backbone_files import config_of
+from polyagents.console import say
 from polyagents.errors import InputError, first_line
 from polyagents.files import model_file
 from polyagents.files.hashing import utf8
@@ -21,7 +22,7 @@ from polyagents.model_files.building import build_encoder, build_model, settings
 from polyagents.models.adapters import load_weights, with_frozen_weights
 from polyagents.models.architecture import ARCHITECTURES, MISSING, is_known, options_of
 from polyagents.models.backbone import scratch_config
-from polyagents.models.model_options import of_finished_model
+from polyagents.models.model_options import history_flags, of_finished_model
 from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.ranking.ranking_model import RankingModel
@@ -62,6 +63,11 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
         parts = folder_parts(file)
     else:
         parts = parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file, architecture)
+    if marks := history_flags(parts.values):
+        say(
+            f"{file} was trained with {' '.join(f'{flag} {value!r}' for flag, value in marks.items())}, which ParlAI's "
+            f"commands still do to the turns of a dialogue. Ranker reads a context as it is: give it in that form."
+        )
     values = parts.values | dict(overrides)
     settings = settings_of(architecture, values)
     try:

@@ -34,6 +34,7 @@ TRAINING_FLAGS = (
     *("optimizer", "learningrate", "lr_scheduler", "lr_scheduler_patience", "lr_scheduler_decay", "warmup_updates"),
     *("weight_decay", "gradient_clip", "validation_metric", "validation_patience", "candidates", "eval_candidates"),
     *("cross_negatives", "every_utterance", "history_size", "person_tokens", "delimiter", "split_lines"),
+    *("history_reversed", "history_add_global_end_token"),
     AVERAGED,
 )
 NAME_FILES = ("backbone", "vocabulary")  # options that may be paths

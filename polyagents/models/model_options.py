@@ -219,6 +219,16 @@ class PolyOptions(TowerOptions, title="Poly-encoder (polyagents)"):
     )
 
 
+def history_flags(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return those of ParlAI's flags that change the contexts of its commands, and of `Ranker` not; and their values.
+
+    A training refuses them. A model of an earlier version, or of ParlAI's own agents, may have them.
+    """
+    usual = {"person_tokens": False, "delimiter": "\n", "history_reversed": False, "history_add_global_end_token": None}
+    found = {f"--{name.replace('_', '-')}": (options.get(name, value), value) for name, value in usual.items()}
+    return {flag: given for flag, (given, value) in found.items() if (given or None) != (value or None)}
+
+
 def of_finished_model(options: Mapping[str, Any], file: str) -> dict[str, Any]:
     """Return the options of a finished model without removed ones.
 

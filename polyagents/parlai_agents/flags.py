@@ -11,7 +11,7 @@ from parlai.core.teachers import FixedDialogTeacher
 from polyagents.arguments import BACKEND, BACKENDS, INDEX_URL, boolean, positive_int, positive_ints
 from polyagents.errors import InputError, did_you_mean
 from polyagents.models.architecture import Architecture
-from polyagents.models.model_options import EncoderOptions, TextOptions
+from polyagents.models.model_options import EncoderOptions, TextOptions, history_flags
 from polyagents.options import Options, fields_of, option
 from polyagents.training_loop.training_options import defaults_of, training_groups
 
@@ -156,13 +156,11 @@ def check_metric(opt: Opt) -> None:
 
 def check_contexts(opt: Opt) -> None:
     """Refuse ParlAI's flags that change contexts where a model is trained, and not where `Ranker` reads them."""
-    usual = {"person_tokens": False, "delimiter": "\n", "history_reversed": False, "history_add_global_end_token": None}
-    for name, value in usual.items():
-        if (opt.get(name, value) or None) != (value or None):
-            raise InputError(
-                f"--{name.replace('_', '-')} {opt[name]!r}: a model reads contexts whose turns are lines, in their "
-                f"order; omit the flag, and put such marks into the texts of the data."
-            )
+    for flag, value in history_flags(opt).items():
+        raise InputError(
+            f"{flag} {value!r}: a model reads contexts whose turns are lines, in their order; omit the flag, and put "
+            f"such marks into the texts of the data."
+        )
 
 
 def check_not_reserved(opt: Opt) -> None:

@@ -353,6 +353,24 @@ def test_a_model_that_computes_what_is_no_longer_there_is_refused(name, value, m
     assert not (tmp_path / "N").exists()
 
 
+@pytest.mark.parametrize(
+    ("option", "said"),
+    [
+        ({"delimiter": " | "}, "--delimiter ' | '"),
+        ({"history_reversed": True}, "--history-reversed True"),
+        ({"history_add_global_end_token": "end"}, "--history-add-global-end-token 'end'"),
+        ({"delimiter": "\n", "person_tokens": False, "history_add_global_end_token": None}, ""),
+    ],
+)
+def test_an_older_model_whose_training_marked_turns_says_so(option, said, trained, capsys, tmp_path):
+    """ParlAI's commands mark them still, and Ranker does not; a folder says it, too."""
+    file = with_options(trained("bi"), tmp_path / "M", **option)
+    Ranker.load(file).save_pretrained(tmp_path / "folder")
+    Ranker.load(tmp_path / "folder")
+    lines = [line for line in capsys.readouterr().err.splitlines() if "was trained with" in line]
+    assert [f"was trained with {said}, which ParlAI's commands" in line for line in lines] == [True, True] * bool(said)
+
+
 def test_a_validation_metric_names_a_task_if_there_are_several(colours, tmp_path):
     tasks = (*colours, "-t", f"fromfile:parlaiformat,{SAMPLE}", "-vme", 8, "--short-final-eval", "true", "-vstep", 1)
     flags = (*tasks, "--max-train-steps", 1, "-vmt")
