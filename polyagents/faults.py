@@ -37,7 +37,8 @@ EXTRAS: dict[str, frozenset[str]] = {
 OF_PARLAI = {
     "No task specified": "This command needs --task: one of ParlAI's, polyagents.tasks.NAME, or for your own text "
     "fromfile:parlaiformat with --fromfile-datapath.",
-    "fromfile_datapath not specified": "The task fromfile needs --fromfile-datapath: a file in ParlAI's text format.",
+    "jsonfile_datapath not specified": "This task needs --jsonfile-datapath: a file of dialogues, one JSON a line.",
+    "--model-file argument is required": "This command needs --model-file.",
     "Need to set `model` argument": "This command needs --model-file: one of train_model, or zoo:NAME; or --model.",
     "Connection broken too many times": "The data of this task, or a model, could not be downloaded: no server "
     "answers; connect to the network, give --datapath a folder that has it, or try --task polyagents.tasks.sample, "
@@ -64,6 +65,8 @@ def users_fault(error: BaseException, extra: str | None = None) -> str | None:
         return str(error)
     if isinstance(error, ModuleNotFoundError):
         return missing_module(error.name or "", extra)
+    if isinstance(error, ImportError) and "install" in str(error):  # ParlAI's words, such as for --wandb-log
+        return f"A package is not installed: {' '.join(str(error).split()).rstrip('.')}."
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OF_ALLOCATORS.search(str(error))):
         return f"There is not enough memory ({first_line(error)}); give smaller numbers, or a smaller model or batch."
     # What follows may occur anywhere, and no command can foresee it: a full disk, a folder in place of a file.

@@ -29,6 +29,7 @@ class ParlaiCommand:
         hidden: ParlAI shows it only in `helpall`.
         takes_a_model: whether it has the flag `--model`.
         script: the module in parlai.scripts; None if it is called as the command is.
+        instead: our command that does it for models of ours, if this one cannot read them.
     """
 
     summary: str
@@ -36,6 +37,7 @@ class ParlaiCommand:
     hidden: bool = False
     takes_a_model: bool = True
     script: str | None = None
+    instead: str | None = None
 
 
 OWN_COMMANDS = {
@@ -120,9 +122,20 @@ PARLAI_COMMANDS = {
     "self_chat": ParlaiCommand("Let a model chat with itself"),
     "tod_world_script": ParlaiCommand("Chat about a task, in ParlAI's structure for such dialogues", (), False, False),
     "token_stats": ParlaiCommand("Compute statistics of tokens", (), True),
-    "torchscript": ParlaiCommand("Export a model to TorchScript", (), True),
+    "torchscript": ParlaiCommand(
+        "Export a generative model of ParlAI's to TorchScript (a ranker of ours: export)",
+        (),
+        True,
+        instead="export -mf {file} --to onnx|openvino, which writes its encoders for another runtime",
+    ),
     "train_model": ParlaiCommand("Train a model", ("tm", "train")),
-    "vacuum": ParlaiCommand("Shrink a model file for release", (), True, False),
+    "vacuum": ParlaiCommand(
+        "Shrink a model file of ParlAI's own agents for release (one of ours: convert_weights)",
+        (),
+        True,
+        False,
+        instead="convert_weights -mf {file} --to model-file --out NEW, which writes it without an optimiser's state",
+    ),
     "verify_data": ParlaiCommand("Check tasks for common errors", (), True),
 }
 

@@ -11,14 +11,15 @@ from polyagents.commands.names import AGENTS, BY_EVERY_NAME, OWN_COMMANDS, PARLA
 from polyagents.console import LOADING, waiting
 from polyagents.errors import InputError
 from polyagents.faults import INSTALL_PARLAI, OF_PARLAI, parlai_is_installed
-from polyagents.files.lines import opened, text_lines, without_mark
 from polyagents.options import ENTRY_POINTS
+from polyagents.parlai_files import parlai_options
 from polyagents.zoo.models import GROUP, find, our_agent
 
 SHORT_NAMES = {name: f"polyagents:{name.title()}Encoder" for name in AGENTS}
 NEED_A_TASK = {"eval_model", "multiprocessing_eval", "train_model", "multiprocessing_train", "display_model"}
 NAMES_A_TASK = ("-t", "--task", "-pyt", "--pytorch-teacher-task", "-o", "--init-opt")
 HELP = ("-h", "--help", "--helpall")
+OF_ZOO = ("zoo:", "models:", "izoo:")  # ParlAI's beginnings of names
 NAMES_A_MODEL = ("-m", "--model", "-o", "--init-opt")
 
 
@@ -70,7 +71,7 @@ def check_model_file(arguments: Sequence[str]) -> None:
         )
     if file and not os.path.basename(file) and not os.path.isdir(file):
         raise InputError(f"{file} is not the name of a file; remove the {os.sep} at its end.")
-    if file and not names_a_model(arguments) and not file.startswith("zoo:") and not os.path.exists(f"{file}.opt"):
+    if file and not names_a_model(arguments) and not file.startswith(OF_ZOO) and not os.path.exists(f"{file}.opt"):
         raise InputError(
             f"There is no trained model at {file} ({file}.opt is missing). Give the --model-file of train_model, "
             f"or start a new model with --model poly|bi|uni|cross."
@@ -80,28 +81,13 @@ def check_model_file(arguments: Sequence[str]) -> None:
             find(argument)  # a wrong name is reported before gigabytes are downloaded
 
 
-def check_own_text(arguments: Sequence[str]) -> None:
-    """Check the file of `--fromfile-datapath`, which ParlAI opens without a check.
-
-    Raises:
-        InputError: it does not exist, is empty, or is not UTF-8.
-    """
-    given = values_in(arguments)
-    path = given.get("--fromfile-datapath") or given.get("-ffdp")
-    # With --fromfile-datatype-extension it is the beginning of three names, of which a command reads one or two.
-    files = [path, *(f"{path}_{split}.txt" for split in ("train", "valid", "test"))] if path else []
-    there = [file for file in files if file and os.path.isfile(file)]
-    if path and not there:
-        raise InputError(f"--fromfile-datapath {path}: there is no such file; give one in ParlAI's text format.")
-    for file in there:
-        try:
-            with opened(file) as text:
-                if without_mark(text).tell():
-                    raise InputError(f"{file} begins with a byte order mark, which ParlAI reads as text; remove it.")
-                if not any(line.strip() for line in text_lines(text, file)):
-                    raise InputError(f"{file} holds no text; give --fromfile-datapath a file in ParlAI's text format.")
-        except OSError as error:
-            raise InputError(f"{file} cannot be read ({error.strerror}); give another --fromfile-datapath.") from error
+def check_is_theirs(arguments: Sequence[str]) -> None:
+    """Refuse a model of ours for a command of ParlAI's that cannot read it, and name our command."""
+    name, file = BY_EVERY_NAME[arguments[0]], model_file(arguments) or "M"
+    instead, given = PARLAI_COMMANDS[name].instead, values_in(arguments)
+    agent = given.get("-m") or given.get("--model") or parlai_options.read(file).get("model")
+    if instead and str(agent).startswith("polyagents:"):
+        raise InputError(f"{name} cannot read a model of polyagents; give polyagents {instead.format(file=file)}.")
 
 
 def values_in(arguments: Sequence[str]) -> dict[str, str]:
@@ -130,7 +116,7 @@ def run(arguments: Sequence[str]) -> Any:
         arguments: the command line, beginning with the command's name or alias.
 
     Raises:
-        InputError: ParlAI is not installed, or the command needs a task and is given none.
+        InputError: ParlAI is not installed, the command needs a task and is given none, or cannot read a model of ours.
     """
     name = BY_EVERY_NAME[arguments[0]]
     if not parlai_is_installed():
@@ -138,12 +124,12 @@ def run(arguments: Sequence[str]) -> Any:
     flags = {argument.split("=", 1)[0] for argument in arguments}
     if name in NEED_A_TASK and not {*NAMES_A_TASK, *HELP} & flags:
         raise InputError(f"{name}: {OF_PARLAI['No task specified']}")
-    check_own_text(arguments)
+    arguments = with_our_agent([*arguments])
+    check_is_theirs(arguments)
     script = PARLAI_COMMANDS[name].script or name
     with waiting(LOADING):
         from polyagents.parlai_patches import patches  # imports ParlAI and torch
 
         patches.load_script(script)
-    arguments = with_our_agent([*arguments])
     sys.argv = ["polyagents", *arguments]  # ParlAI reads the user's flags from there
     return patches.run_script(script, arguments)

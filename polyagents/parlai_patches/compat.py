@@ -6,7 +6,7 @@ import inspect
 import os
 import sys
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from types import TracebackType
 from typing import Any, NoReturn
 from urllib.parse import urlsplit
@@ -17,6 +17,9 @@ warnings.filterwarnings("ignore", message="pkg_resources is deprecated", categor
 from polyagents.faults import INSTALL_PARLAI, users_fault  # noqa: E402  after the filter
 
 try:
+    import parlai.core.agents
+    import parlai.core.dict
+    import parlai.core.params
     import parlai.nn.lr_scheduler as parlai_schedulers
     import parlai.zoo
     from parlai.core import build_data
@@ -37,7 +40,7 @@ from polyagents.arguments import exit_with_one_line  # noqa: E402
 from polyagents.console import one_line  # noqa: E402
 from polyagents.errors import InputError, did_you_mean  # noqa: E402
 from polyagents.network import is_reachable  # noqa: E402
-from polyagents.parlai_patches import ranges, saved_options  # noqa: E402
+from polyagents.parlai_patches import own_files, ranges, saved_options  # noqa: E402
 from polyagents.zoo.recipes import recipe_flags  # noqa: E402
 
 
@@ -55,10 +58,12 @@ def quiet() -> Iterator[None]:
 def apply() -> None:
     """Apply all patches (idempotent)."""
     accept_reduce_on_plateau()
+    keep_values_of_flags()
     say_parse_errors_in_one_line()
     exit_with_one_sentence()
     saved_options.apply()
     ranges.apply()
+    own_files.apply()
     check_files_of_options()
     use_our_zoo()
     find_our_recipes()
@@ -67,11 +72,24 @@ def apply() -> None:
 
 
 def use_our_zoo() -> None:
-    """Serve `zoo:pretrained_transformers/...` by our download, which resumes and checks; ParlAI's does neither.
+    """Serve `zoo:pretrained_transformers/...` by our download, which resumes and checks; refuse unknown names.
 
     ParlAI looks for parlai.zoo.<group>.build, and finds ours first (zoo/pretrained_transformers/build.py).
     """
     parlai.zoo.__path__[:0] = [folder for folder in polyagents.zoo.__path__ if folder not in parlai.zoo.__path__]
+    path_of = build_data.modelzoo_path
+
+    def modelzoo_path(datapath: str, path: str | None) -> str | None:
+        try:
+            return path_of(datapath, path)
+        except (ImportError, RuntimeError) as error:  # there is no module of the name, or no folder for izoo:
+            raise InputError(
+                f"There is no model {path} in ParlAI's zoo; polyagents zoo list shows those that our agents read, and "
+                f"parl.ai/docs/zoo.html all. Give a path without {str(path).split(':')[0]}: for a file of your own."
+            ) from error
+
+    for module in (build_data, parlai.core.agents, parlai.core.dict, parlai.core.params):
+        module.modelzoo_path = modelzoo_path
 
 
 class NoSuchPreset(InputError, FileNotFoundError):
@@ -131,6 +149,21 @@ def accept_reduce_on_plateau() -> None:
         self.scheduler = torch_schedulers.ReduceLROnPlateau(optimizer, "min", factor=decay, patience=patience)
 
     parlai_schedulers.ReduceOnPlateauLRScheduler.__init__ = __init__
+
+
+def keep_values_of_flags() -> None:
+    """Keep the underscores of a value in `--flag=value`, which ParlAI makes hyphens as in the flag: another file."""
+
+    def fix_underscores(args: Sequence[Any] | None) -> list[Any]:
+        return [fixed(arg) for arg in args or ()]
+
+    def fixed(arg: Any) -> Any:
+        if not isinstance(arg, str) or not arg.startswith("-"):
+            return arg
+        flag, equals, value = arg.partition("=")
+        return f"{flag.replace('_', '-')}{equals}{value}"
+
+    parlai.core.params.fix_underscores = fix_underscores
 
 
 def say_parse_errors_in_one_line() -> None:

@@ -15,6 +15,7 @@ import functools
 import importlib.util
 import pkgutil
 import re
+import traceback
 from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
@@ -36,7 +37,7 @@ from polyagents.errors import InputError, did_you_mean
 from polyagents.models.architecture import ARCHITECTURES, MISSING, is_known
 from polyagents.models.model_options import of_finished_model
 from polyagents.parlai_files.parlai_options import read_whole
-from polyagents.parlai_patches import ranges
+from polyagents.parlai_patches import own_files, ranges
 
 OURS = "polyagents:"
 OUR_TASKS = "polyagents.tasks."
@@ -45,6 +46,9 @@ PARLAIS = re.compile(r"\w+(/\w+)?")  # a name that ParlAI looks up below parlai.
 TASK = re.compile(r"((?!internal|projects)[a-z0-9_]+(:[^.,=]*)?|polyagents\.tasks\.[a-z0-9_]+(:[A-Za-z]\w*)?)")
 # Other modules that ParlAI imports by name.
 NAME_CODE = {"dict_class", "evaltask", "mutators", "pytorch_teacher_dataset", "pytorch_teacher_task"}
+
+# Where ParlAI looks for agents and tasks: in its own package, and in others for names such as `internal:NAME`.
+PACKAGES = ("parlai", *(found["repo"] for found in parlai.core.loader.REGISTERED_REPOS.values()))
 
 # What decides which flags there are.
 NAMES = ("model", "model_file", "task", "evaltask", "image_mode", "mutators", "init_opt")
@@ -110,6 +114,7 @@ def apply() -> None:
             found = load_teacher_module(name)
             if not isinstance(found, type) or not issubclass(found, Agent):  # such as ParlAI's tasks for people
                 raise InputError(f"--task {name}: that task has no messages to read; give another.")
+            own_files.check(name, opt)
         return create(opt)
 
     for module in (parlai.core.teachers, parlai.core.worlds):
@@ -147,15 +152,19 @@ def naming(sentence: str, folder: str, name: str) -> Iterator[None]:
     """
     try:
         yield
-    except AttributeError as error:
-        if getattr(error, "obj", None) is None or not isinstance(error.obj, ModuleType):
-            raise
-        raise InputError(f"{sentence}.") from error
     except ModuleNotFoundError as error:
         missing, module = str(error.name), name.split(":")[0]
         if folder == "tasks" and "." not in module and not missing.startswith("parlai"):
             raise InputError(f"--task {name} needs {missing}, which is not installed: pip install {missing}") from error
-        if not folder or not (missing.startswith(f"parlai.{folder}.") or f"{module}.".startswith(f"{missing}.")):
+        below = ("projects", *(f"{package}.{folder}." for package in PACKAGES))
+        if not folder or not (missing.startswith(below) or f"{module}.".startswith(f"{missing}.")):
+            raise
+        raise InputError(f"{sentence}.") from error
+    except Exception as error:
+        *_, (frame, _) = traceback.walk_tb(error.__traceback__)
+        is_of_loader = frame.f_globals is vars(parlai.core.loader)  # and not of a module that it imports
+        is_missing = isinstance(error, AttributeError) and isinstance(error.obj, ModuleType)
+        if not (is_missing or (is_of_loader and (folder or isinstance(error, IndexError)))):
             raise
         raise InputError(f"{sentence}.") from error
 

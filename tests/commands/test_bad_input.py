@@ -93,6 +93,19 @@ MISTAKES = [
     (("train_model", "-m", "no.such:Agent", "-mf", "M", *SAMPLE_TASK), "--model no.such:Agent: there is no such agent"),
     (("train_model", "-m", "polyagents:Nope", "-mf", "M", *SAMPLE_TASK), "polyagents:Nope: there is no such agent"),
     (("train_model", "-m", "bi", "-mf", "M", "-t", "polyagents.tasks.sample:Nope"), "has no such teacher"),
+    *(
+        (("train_model", "-m", name, "-mf", "M", *SAMPLE_TASK), f"--model {name}: there is no such agent")
+        for name in ("internal:poly", "projects:poly", "projects:a:b", "transformer/", "x_")
+    ),
+    (("train_model", "-m", "bi", "-mf", "M", "-t", "internal:x"), "There is no task internal:x"),
+    (("train_model", "-m", "bi", "-mf", "M", "-t", "babi:"), "--task babi:: that task has no such teacher"),
+    *(
+        (("eval_model", "-mf", name, *SAMPLE_TASK), f"There is no model {name} in ParlAI's zoo")
+        for name in ("zoo:foo/bar", "zoo:", "models:foo/bar", "izoo:foo")
+    ),
+    (("vacuum", "-mf", str(VERSION_0_1 / "bi")), "vacuum cannot read a model of polyagents; give polyagents convert"),
+    (("torchscript", "-mf", str(VERSION_0_1 / "bi")), "give polyagents export -mf"),
+    (("torchscript", "-m", "poly", "-mf", "M"), "give polyagents export -mf M --to onnx"),
 ]
 
 
@@ -138,6 +151,14 @@ HOSTILE = [  # a line, in a folder with a pipe, a link to nothing, a folder and 
         "TRAIN -vmt hits@3",
         "hits@3: no evaluation reports that (did you",
     ),
+    ("TRAIN -vmt x/accuracy", "x/accuracy: no evaluation reports that (did you mean accuracy?)"),
+    *(
+        (f"TRAIN --dict-class {name}", f"--dict-class {name}: the vocabulary")
+        for name in ("nope", "parlai.core.dict:Nope")
+    ),
+    ("TRAIN --init-model zoo:foo/bar", "There is no model zoo:foo/bar in ParlAI's zoo"),
+    ("TRAIN --wandb-log true", "A package is not installed: Please run `pip install wandb`."),
+    ("multiprocessing_TRAIN --distributed-world-size 2 -dt valid", "--datatype valid: a training learns"),
     (
         "TRAIN --special-tok-lst 'a\nb'",
         "a token cannot be empty",
@@ -185,7 +206,15 @@ def test_a_hostile_line_is_one_sentence(line, said, ends_with_2, tmp_path, monke
     (tmp_path / "text").write_text("hello\nbye\n")
     monkeypatch.chdir(tmp_path)
     lines = sentences(
-        "\n".join(ends_with_2(*shlex.split(line.replace("BI", str(VERSION_0_1 / "bi")).replace("TRAIN", TRAIN))))
+        "\n".join(
+            ends_with_2(
+                *shlex.split(
+                    line.replace("BI", str(VERSION_0_1 / "bi"))
+                    .replace("TRAIN", TRAIN)
+                    .replace("processing_train_model", "processing_train")
+                )
+            )
+        )
     )
     assert len(lines) == 1 and lines[0].startswith("polyagents") and said in lines[0], lines
     assert lines[0].isprintable()
@@ -222,20 +251,43 @@ def test_an_error_of_our_own_keeps_its_traceback(monkeypatch):
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        (None, "there is no such file"),
+        (None, "there is no file"),
         (b"", "holds no text"),
         (b" \n\n", "holds no text"),
         (b"text:hi\tlabels:h\xff", "is not in UTF-8"),
         (b"\xef\xbb\xbftext:hi\tlabels:hello", "begins with a byte order mark, which ParlAI reads as text"),
+        (b"hi\thello\n", "is not in the format of its task ("),
+        (b'{"dialogue": []}', "is not in the format of its task ("),
     ],
 )
-def test_own_texts_that_cannot_be_read(content, said, ends_with_2, tmp_path):
+@pytest.mark.parametrize(
+    ("task", "flag"),
+    [
+        ("fromfile", "--fromfile-datapath"),
+        ("fromfile:fbformat", "--fromfile-datapath"),
+        ("fromfile:parlaiformat2", "--fromfile-datapath2"),
+        ("jsonfile", "--jsonfile-datapath"),
+    ],
+)
+def test_own_texts_that_cannot_be_read(task, flag, content, said, ends_with_2, tmp_path):
     file = tmp_path / "mine.txt"
     if content is not None:
         file.write_bytes(content)
-    own = ("-t", "fromfile:parlaiformat", "--fromfile-datapath", file, "--fromfile-datatype-extension", "false")
-    assert said in ends_with_2("train_model", "-m", "bi", "-mf", tmp_path / "M", *TINY, *own)[-1]
+    arguments = ("train_model", "-m", "bi", "-mf", tmp_path / "M", *TINY, "-t", task, "--loglevel", "error")
+    assert said in ends_with_2(*arguments, f"{flag}={file}")[-1]
+    assert f"The task {task} needs {flag}: a file in" in ends_with_2(*arguments)[-1]
     assert not (tmp_path / "M.dict").exists()
+
+
+def test_own_texts_in_three_files(ends_with_2, tmp_path):
+    """A test set may be missing; whoever forgets the flag for three files is told its name."""
+    flags = write_task(tmp_path, colour_dialogues(), "mine")
+    arguments = ("train_model", "-m", "bi", "-mf", tmp_path / "M", *TINY, "--loglevel", "error")
+    said = ends_with_2(*arguments, *flags[:4])[-1]
+    assert said.endswith(f"or --fromfile-datatype-extension true for {tmp_path / 'mine_train.txt'}.")
+    (tmp_path / "mine_test.txt").unlink()
+    valid, test = train("bi", tmp_path / "M", *flags, "--max-train-steps", 1)
+    assert float(valid["exs"]) == 30 and not test
 
 
 def test_an_agent_whose_own_import_fails_says_what_it_lacks(tmp_path, monkeypatch):
@@ -335,8 +387,8 @@ def test_flags(kind, flags, sentence, colours, tmp_path, capsys):
         ("bi", "--history-add-global-end-token end", "--history-add-global-end-token 'end': a model reads"),
         ("bi", "--optimizer lbfgs", "--optimizer lbfgs cannot be used here ("),
         ("bi", "--optimizer rprop", "--optimizer rprop cannot be used here ("),
-        ("bi", "-dt valid", "--datatype valid: train_model learns from training examples only"),
-        ("bi", "-dt train:evalmode", "--datatype train:evalmode: train_model learns"),
+        ("bi", "-dt valid", "--datatype valid: a training learns from training examples only"),
+        ("bi", "-dt train:evalmode", "--datatype train:evalmode: a training learns"),
     ],
 )
 def test_a_training_that_cannot_work_is_refused_before_it_begins(kind, flags, sentence, colours, tmp_path):

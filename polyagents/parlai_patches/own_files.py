@@ -1,0 +1,88 @@
+"""The file that the user gives to ParlAI's task `fromfile` or `jsonfile`; ParlAI opens and reads it without a check."""
+
+import contextlib
+import functools
+import os
+from collections.abc import Iterator
+from typing import Any
+
+from parlai.core.opt import Opt
+from parlai.core.teachers import ConversationTeacher, FbDeprecatedDialogTeacher, ParlAIDialogTeacher
+from parlai.utils.data import DatatypeHelper
+
+from polyagents.errors import InputError, NoTestSplit, first_line
+from polyagents.files.lines import opened, text_lines, without_mark
+
+FORMATS = {"fromfile": ("txt", "ParlAI's text format"), "jsonfile": ("jsonl", "ParlAI's JSON lines, a dialogue each")}
+
+
+@functools.cache
+def apply() -> None:
+    """Patch ParlAI's readers of files (idempotent)."""
+    for teacher in (ConversationTeacher, FbDeprecatedDialogTeacher):
+        teacher.setup_data = yielding_examples(teacher.setup_data)
+    ParlAIDialogTeacher._setup_data = reading_examples(ParlAIDialogTeacher._setup_data)
+
+
+def check(task: str, opt: Opt) -> None:
+    """Check the file of a task before it is opened; a task without such a file passes.
+
+    Raises:
+        InputError: it is not given, does not exist, or begins with no text in UTF-8; NoTestSplit where it is missing
+            and would be the test set.
+    """
+    name, _, teacher = task.strip().partition(":")
+    if name not in FORMATS:
+        return
+    ending, form = FORMATS[name]
+    second = "2" * teacher.removesuffix("Teacher").endswith("2")  # such as fromfile:parlaiformat2
+    flag, extension = f"--{name}-datapath{second}", f"{name}_datatype_extension"
+    path, split = opt.get(f"{name}_datapath{second}"), DatatypeHelper.fold(opt["datatype"])
+    if not path:
+        raise InputError(f"The task {task} needs {flag}: a file in {form}.")
+    extended, is_extended = f"{path}_{split}.{ending}", bool(opt.get(extension)) and not second
+    file = extended if is_extended else path
+    if not os.path.exists(file):
+        how = f", or --{extension.replace('_', '-')} true for {extended}" if os.path.exists(extended) else ""
+        kind = NoTestSplit if is_extended and split == "test" else InputError
+        raise kind(f"{flag} {path}: there is no file {file}; give one in {form}{how}.")
+    try:
+        with opened(file) as text:
+            if without_mark(text).tell():
+                raise InputError(f"{file} begins with a byte order mark, which ParlAI reads as text; remove it.")
+            if not any(line.strip() for line in text_lines(text, file)):
+                raise InputError(f"{file} holds no text; give {flag} a file in {form}.")
+    except OSError as error:
+        raise InputError(f"{file} cannot be read ({error.strerror}); give another {flag}.") from error
+
+
+def yielding_examples(setup_data: Any) -> Any:
+    """Wrap a reader that yields its examples."""
+
+    def patched(self: Any, path: str) -> Iterator[Any]:
+        with refused_where_damaged(path):
+            yield from setup_data(self, path)
+
+    return patched
+
+
+def reading_examples(setup_data: Any) -> Any:
+    """Wrap a reader that keeps its examples."""
+
+    def patched(self: Any, path: str) -> None:
+        with refused_where_damaged(path):
+            setup_data(self, path)
+
+    return patched
+
+
+@contextlib.contextmanager
+def refused_where_damaged(path: str) -> Iterator[None]:
+    """Report what ParlAI raises in reading a file that is not in the format of its task."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (AttributeError, LookupError, TypeError, ValueError) as error:
+        why = first_line(error).removesuffix(" The line is:")
+        raise InputError(f"{path} is not in the format of its task ({why}); mend it, or give another file.") from error
