@@ -38,6 +38,9 @@ OF_PARLAI = {
     "No task specified": "This command needs --task: one of ParlAI's, polyagents.tasks.NAME, or for your own text "
     "fromfile:parlaiformat with --fromfile-datapath.",
     "jsonfile_datapath not specified": "This task needs --jsonfile-datapath: a file of dialogues, one JSON a line.",
+    "use --datatype train:evalmode": "An evaluation reads the training set with --datatype train:evalmode.",
+    "Dictionaries should be pre-built": "This training needs a vocabulary first: give build_dict the same flags and "
+    "--dict-file M.dict, or train by multiprocessing_train or torchrun -m polyagents train_model, which build it.",
     "--model-file argument is required": "This command needs --model-file.",
     "Need to set `model` argument": "This command needs --model-file: one of train_model, or zoo:NAME; or --model.",
     "Connection broken too many times": "The data of this task, or a model, could not be downloaded: no server "
@@ -58,11 +61,11 @@ def users_fault(error: BaseException, extra: str | None = None) -> str | None:
     """
     if isinstance(error, RuntimeError) and "Model file does not exist" in str(error):  # parlai/core/agents.py:462
         return f"There is no trained model at {str(error).split(': ')[-1]}; give the --model-file of train_model."
-    for said, sentence in OF_PARLAI.items():
-        if isinstance(error, RuntimeError) and said in str(error):
-            return sentence
     if isinstance(error, InputError):
         return str(error)
+    for said, sentence in OF_PARLAI.items():
+        if isinstance(error, RuntimeError | ValueError) and said in str(error):
+            return sentence
     if isinstance(error, ModuleNotFoundError):
         return missing_module(error.name or "", extra)
     if isinstance(error, ImportError) and "install" in str(error):  # ParlAI's words, such as for --wandb-log

@@ -173,6 +173,9 @@ def check_not_reserved(opt: Opt) -> None:
             f"--special-tok-lst {opt['special_tok_lst']!r}: a token cannot be empty, or have a line end or another "
             f"control character; give words with commas between them."
         )
+    batch = opt.get("override", {}).get("batchsize") or 1  # and not a model's, of its training
+    if batch > 1 and (opt.get("interactive_task") or opt.get("selfchat_task")):
+        raise InputError(f"--batchsize {batch}: a chat is one conversation at a time; omit the flag.")
     if "vocab" in (opt["candidates"], opt["eval_candidates"], opt["interactive_candidates"]):
         raise InputError(
             "candidates 'vocab' (every word of the vocabulary) cannot be ranked by these agents; use inline, batch, "

@@ -184,7 +184,8 @@ def exit_with_one_sentence() -> None:
     program = sys.argv[0] or ""
     if os.path.basename(program) == "__main__.py":  # python -m parlai
         program = os.path.dirname(program)
-    if os.path.basename(program) != "parlai":
+    is_script = os.path.dirname(program).endswith(os.path.join("parlai", "scripts"))  # such as distributed_train
+    if os.path.basename(program) != "parlai" and not is_script:
         return
     previous = sys.excepthook
 

@@ -39,8 +39,10 @@ def apply() -> None:
 
 
 def evaluate_in_order() -> None:
-    """Let the processes of `multiprocessing_eval` evaluate as eval_model of polyagents does (idempotent)."""
+    """Let the processes of `multiprocessing_eval` evaluate as eval_model of polyagents does."""
+    launch = multiprocessing_eval.launch_and_eval
     multiprocessing_eval.multiprocess_eval = evaluating_worker
+    multiprocessing_eval.launch_and_eval = lambda opt, port: processes(opt) and launch(opt, port)
 
 
 def evaluating_worker(rank: int, opt: Opt, *where: Any) -> Any:
@@ -71,12 +73,7 @@ def launch_and_train(opt: Opt, port: int | None = None) -> None:
     Args:
         port: the port of the first process; None for a free one.
     """
-    count = opt["distributed_world_size"]
-    if not count or count < 1:
-        raise InputError(
-            f"--distributed-world-size {count}: multiprocessing_train starts one process per GPU, and there is none; "
-            f"give the number of processes."
-        )
+    count = processes(opt)
     learn_vocabulary(opt)
     port = port or parlai_distributed.find_free_port()
     try:
@@ -89,6 +86,17 @@ def launch_and_train(opt: Opt, port: int | None = None) -> None:
             else f"Process {error.error_index} of {count} ended ({lines[-1]}), and the others were stopped; the same "
             f"command resumes from the last checkpoint."
         ) from error
+
+
+def processes(opt: Opt) -> int:
+    """Return the number of processes; refuse none, the default of a machine without a GPU."""
+    count: int | None = opt["distributed_world_size"]
+    if not count or count < 1:
+        raise InputError(
+            f"--distributed-world-size {count}: the default is one process per GPU, and there is none; give the number "
+            f"of processes."
+        )
+    return count
 
 
 def learn_vocabulary(opt: Opt) -> None:

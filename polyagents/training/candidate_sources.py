@@ -89,8 +89,8 @@ def evaluation_candidates(source: str, examples: EncodedExamples, flag: str, ori
     if source == "batch" or (labels is not None and examples.given is None):
         # Without candidates, labels are the default of an evaluation: a run must not end at its first validation.
         return shared_set((), labels)
-    given = given_candidates(flag, source, examples, origin)
     if source == "batch-all-cands":
+        given = given_candidates(flag, source, examples, origin)
         return shared_set([candidate for own in given for candidate in own], labels)
     lists = examples.lists
     if not all(lists):

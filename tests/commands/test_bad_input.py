@@ -103,6 +103,13 @@ MISTAKES = [
         (("eval_model", "-mf", name, *SAMPLE_TASK), f"There is no model {name} in ParlAI's zoo")
         for name in ("zoo:foo/bar", "zoo:", "models:foo/bar", "izoo:foo")
     ),
+    (("eval_model", "-mf", str(VERSION_0_1 / "bi"), *SAMPLE_TASK, "-dt", "train"), "with --datatype train:evalmode"),
+    (("mp_eval", "-mf", str(VERSION_0_1 / "bi"), *SAMPLE_TASK, "--distributed-world-size", "0"), "number of processes"),
+    (("self_chat", "-mf", str(VERSION_0_1 / "bi"), "--partner-model-file", "nope"), "no trained model at nope"),
+    *(
+        ((chat, "-mf", str(VERSION_0_1 / "bi"), "-bs", "3", "--loglevel", "error"), "--batchsize 3: a chat is one")
+        for chat in ("interactive", "self_chat")
+    ),
     (("vacuum", "-mf", str(VERSION_0_1 / "bi")), "vacuum cannot read a model of polyagents; give polyagents convert"),
     (("torchscript", "-mf", str(VERSION_0_1 / "bi")), "give polyagents export -mf"),
     (("torchscript", "-m", "poly", "-mf", "M"), "give polyagents export -mf M --to onnx"),

@@ -407,5 +407,6 @@ def test_a_chat_over_the_messages_candidates_needs_them_in_each_message(make, la
     given = {"text": "where", "episode_done": True}
     messages = [given | {"label_candidates": ["canada", "fine"]}, given | lacking]
     assert act(agent, messages[:1])[0]["text"] in ("canada", "fine")
-    with pytest.raises(InputError, match="--interactive-candidates inline needs candidates with each message"):
-        act(agent, messages)
+    for some in (messages, messages[1:]):
+        with pytest.raises(InputError, match="--interactive-candidates inline needs candidates with each message"):
+            act(agent, some)
