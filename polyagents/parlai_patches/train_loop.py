@@ -105,7 +105,7 @@ def check_data(opt: Opt) -> None:
         raise InputError(f"--dict-class {name}: the vocabulary is that of the backbone; omit the flag.")
     if not is_training_run(opt):
         raise InputError(
-            f"--datatype {opt.get('datatype')}: a training learns from training examples only; omit the flag, or give "
+            f"--datatype {opt.get('datatype')}: training learns from training examples only; omit the flag, or give "
             f"train, train:stream or train:ordered."
         )
 

@@ -394,7 +394,7 @@ def test_flags(kind, flags, sentence, colours, tmp_path, capsys):
         ("bi", "--history-add-global-end-token end", "--history-add-global-end-token 'end': a model reads"),
         ("bi", "--optimizer lbfgs", "--optimizer lbfgs cannot be used here ("),
         ("bi", "--optimizer rprop", "--optimizer rprop cannot be used here ("),
-        ("bi", "-dt valid", "--datatype valid: a training learns from training examples only"),
+        ("bi", "-dt valid", "--datatype valid: training learns from training examples only"),
         ("bi", "-dt train:evalmode", "--datatype train:evalmode: a training learns"),
     ],
 )
