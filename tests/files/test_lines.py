@@ -58,7 +58,9 @@ def test_other_encodings_are_refused():
 @pytest.mark.parametrize(
     ("content", "said"),
     [
-        *((compress(b"a\n"), "is compressed") for compress in (gzip.compress, bz2.compress, lzma.compress)),
+        (gzip.compress(b"a\n", mtime=0), "is compressed"),
+        (bz2.compress(b"a\n"), "is compressed"),
+        (lzma.compress(b"a\n"), "is compressed"),
         (b"\x28\xb5\x2f\xfd", "is compressed"),
         (b"PK\x03\x04", "is a zip archive, such as an Excel workbook"),
         (b"\xd0\xcf\x11\xe0", "is an old Office document"),
