@@ -71,11 +71,15 @@ def check_model_file(arguments: Sequence[str]) -> None:
         )
     if file and not os.path.basename(file) and not os.path.isdir(file):
         raise InputError(f"{file} is not the name of a file; remove the {os.sep} at its end.")
-    for path in (None if names_a_model(arguments) else file, values_in(arguments).get("--partner-model-file")):
+    partner = values_in(arguments).get("--partner-model-file")
+    for path, instead in (
+        (None if names_a_model(arguments) else file, "start a new model with --model poly|bi|uni|cross"),
+        (partner, "omit --partner-model-file"),
+    ):
         if path and not path.startswith(OF_ZOO) and not os.path.exists(f"{path}.opt"):
             raise InputError(
                 f"There is no trained model at {path} ({path}.opt is missing). Give the --model-file of train_model, "
-                f"or start a new model with --model poly|bi|uni|cross."
+                f"or {instead}."
             )
     for argument in arguments:
         if argument.startswith(f"zoo:{GROUP}/") and argument.endswith("/model"):

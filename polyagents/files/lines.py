@@ -58,8 +58,10 @@ def lines_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[byte
     while line := file.readline(longest + 1):
         if at_start and (what := next((what for head, what in NO_TEXTS.items() if head.match(line)), None)):
             raise InputError(f"{name} {what}.")
-        if at_start and b"\r" in line.rstrip(b"\r\n") and not line.endswith(b"\n"):
-            raise InputError(f"{name} has carriage returns, and no line feed; save it with line feeds as line ends.")
+        if at_start and b"\r" in line.strip(b"\r\n") and not line.endswith(b"\n"):
+            raise InputError(
+                f"Line 1 of {name} has carriage returns, and no line feed; save it with line feeds as line ends."
+            )
         if len(line) > longest:
             raise InputError(
                 f"{name} has a line of more than {longest:,} bytes ({line[:30]!r}...); divide it, or give another file."

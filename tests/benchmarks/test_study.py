@@ -282,7 +282,7 @@ def test_a_pipe_in_place_of_a_study_is_refused_before_it_is_read(tmp_path):
         ("model: bi", "model: bi, learningrate: fast", "Row 'bi': polyagents train_model: argument --learning"),
         ("model: bi", "model: be", "Row 'bi': --model be: there is no such agent"),
         ("model: bi", "model: bi, eps: 3", "Row 'bi': --eps is --num-epochs, which is not for flags"),
-        ("model: bi", "model: 'internal:x'", "Row 'bi': Error importing library"),
+        ("model: bi", "model: 'internal:x'", "Row 'bi': --model internal:x: there is no such agent"),
         ("${BACKBONE}", "${OTHER}", r"has backbone: \$\{OTHER\}; give --set OTHER=VALUE"),
     ],
 )

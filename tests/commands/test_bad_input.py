@@ -165,7 +165,7 @@ HOSTILE = [  # a line, in a folder with a pipe, a link to nothing, a folder and 
     ),
     ("TRAIN --init-model zoo:foo/bar", "There is no model zoo:foo/bar in ParlAI's zoo"),
     ("TRAIN --wandb-log true", "A package is not installed: Please run `pip install wandb`."),
-    ("multiprocessing_TRAIN --distributed-world-size 2 -dt valid", "--datatype valid: a training learns"),
+    ("multiprocessing_TRAIN --distributed-world-size 2 -dt valid", "--datatype valid: training learns"),
     (
         "TRAIN --special-tok-lst 'a\nb'",
         "a token cannot be empty",
@@ -395,7 +395,7 @@ def test_flags(kind, flags, sentence, colours, tmp_path, capsys):
         ("bi", "--optimizer lbfgs", "--optimizer lbfgs cannot be used here ("),
         ("bi", "--optimizer rprop", "--optimizer rprop cannot be used here ("),
         ("bi", "-dt valid", "--datatype valid: training learns from training examples only"),
-        ("bi", "-dt train:evalmode", "--datatype train:evalmode: a training learns"),
+        ("bi", "-dt train:evalmode", "--datatype train:evalmode: training learns"),
     ],
 )
 def test_a_training_that_cannot_work_is_refused_before_it_begins(kind, flags, sentence, colours, tmp_path):

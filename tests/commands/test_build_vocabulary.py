@@ -125,7 +125,7 @@ def test_bad_input(text, tmp_path, refused):
     assert "latin.txt is not in UTF-8" in refused(tmp_path / "latin.txt", *out)
     assert "no text to learn a vocabulary from" in refused(tmp_path / "empty.txt", *out)
     assert "holds other files" in refused(text, "--out", tmp_path)
-    assert "--task fromfile:parlaiformat cannot be read" in refused(
+    assert "--fromfile-datapath nowhere: there is no file" in refused(
         "-t", "fromfile:parlaiformat", "--fromfile-datapath", "nowhere", *out
     )
     assert sorted(path.name for path in tmp_path.iterdir()) == ["empty.txt", "latin.txt", "words.txt"]

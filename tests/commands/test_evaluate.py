@@ -248,12 +248,18 @@ def test_a_task_that_draws_its_candidates_is_said_not_to_be_comparable(trained, 
         (("-dt", "train"), "--datatype train draws its examples"),
         (("--dynamic-batching", "full"), "--dynamic-batching"),
         (("-ne", "0"), "'0' is not a whole number of 1 or more"),
-        (("-t", "fromfile:parlaiformat", "--fromfile-datapath", "{folder}/nothing"), "cannot be read"),
+        (
+            ("-t", "fromfile:parlaiformat", "--fromfile-datapath", "{folder}/nothing"),
+            "there is no file {folder}/nothing",
+        ),
         (
             ("-t", "fromfile:parlaiformat", "--fromfile-datapath", "{folder}/blank.txt"),
             "no example with text and label",
         ),
-        (("-t", "fromfile:parlaiformat", "--fromfile-datapath", "{folder}/bare.txt"), "cannot be read (ParlaiDialog"),
+        (
+            ("-t", "fromfile:parlaiformat", "--fromfile-datapath", "{folder}/bare.txt"),
+            "is not in the format of its task (ParlaiDialog",
+        ),
         (("--recall-at", "0"), "--recall-at"),
     ],
 )

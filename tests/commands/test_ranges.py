@@ -33,7 +33,7 @@ MINUS_ONE = {  # where it is a number, or ParlAI's word for none
 ZERO = {
     *("learningrate", "weight_decay", "dropout", "margin", "momentum", "bpe_dropout", "warmup_rate"),
     *("lr_scheduler_decay", "lr_scheduler_patience", "seed", "agent", "port", "num_workers", "dict_minfreq"),
-    *("distributed_world_size", "betas", "nus"),
+    *("distributed_world_size", "betas", "nus", "none", "hand_over"),
     *(MINUS_ONE - {"max_train_steps", "num_examples", "num_episodes", "validation_max_exs", "num_epochs", "seconds"}),
 } - {"validation_every_n_steps", "log_every_n_steps", "max_train_time", "save_every_n_secs", "text_truncate"}
 ZERO -= {"validation_every_n_epochs", "validation_every_n_secs", "label_truncate"}
