@@ -36,7 +36,7 @@ def read_lines(file: BinaryIO, reserved: Sequence[str] = ANSWERED) -> Iterator[C
     Raises:
         InputError: a line is too long (files/lines.py).
     """
-    for number, raw in enumerate(lines_of(file, "The input"), 1):
+    for number, raw in enumerate(lines_of(file, "The input", is_typed=True), 1):
         if text := raw.decode("utf-8", "replace").strip():
             yield line_of(text, number, reserved)
 

@@ -40,7 +40,7 @@ def without_mark(file: BinaryIO) -> BinaryIO:
     return file
 
 
-def lines_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[bytes]:
+def lines_of(file: BinaryIO, name: str, longest: int = LONGEST, is_typed: bool = False) -> Iterator[bytes]:
     r"""Yield the lines from the file's position on, each with its "\n"; no other character ends a line.
 
     The position stays after the line that was yielded last. A byte order mark at the beginning of a file is not part of
@@ -49,6 +49,7 @@ def lines_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[byte
     Args:
         name: the file's name in error sentences.
         longest: bytes of a line.
+        is_typed: whether a carriage return may be part of a text, and is no other system's end of a line.
 
     Raises:
         InputError: the file is no text, but compressed, say; or a line is longer, such as a file without line ends; no
@@ -58,10 +59,8 @@ def lines_of(file: BinaryIO, name: str, longest: int = LONGEST) -> Iterator[byte
     while line := file.readline(longest + 1):
         if at_start and (what := next((what for head, what in NO_TEXTS.items() if head.match(line)), None)):
             raise InputError(f"{name} {what}.")
-        if at_start and b"\r" in line.strip(b"\r\n") and not line.endswith(b"\n"):
-            raise InputError(
-                f"Line 1 of {name} has carriage returns, and no line feed; save it with line feeds as line ends."
-            )
+        if at_start and not is_typed and b"\r" in line.rstrip(b"\r\n") and not line.endswith(b"\n"):
+            raise InputError(f"{name} has carriage returns, and no line feed; save it with line feeds as line ends.")
         if len(line) > longest:
             raise InputError(
                 f"{name} has a line of more than {longest:,} bytes ({line[:30]!r}...); divide it, or give another file."
