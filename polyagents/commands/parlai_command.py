@@ -88,10 +88,13 @@ def check_model_file(arguments: Sequence[str]) -> None:
 
 def check_is_theirs(arguments: Sequence[str]) -> None:
     """Refuse a model of ours for a command of ParlAI's that cannot read it, and name our command."""
-    name, file = BY_EVERY_NAME[arguments[0]], model_file(arguments) or "M"
-    instead, given = PARLAI_COMMANDS[name].instead, values_in(arguments)
+    name = BY_EVERY_NAME[arguments[0]]
+    instead = PARLAI_COMMANDS[name].instead
+    if instead is None:  # most can, and need not read M.opt for this
+        return
+    file, given = model_file(arguments) or "M", values_in(arguments)
     agent = given.get("-m") or given.get("--model") or parlai_options.read(file).get("model")
-    if instead and str(agent).startswith("polyagents:"):
+    if str(agent).startswith("polyagents:"):
         raise InputError(f"{name} cannot read a model of polyagents; give polyagents {instead.format(file=file)}.")
 
 
