@@ -2,9 +2,10 @@
 
     python -m polyagents.benchmarks.backends -mf M --candidates-file replies.txt -t convai2 -dp DATAPATH --work-dir W
 
-Every way has a copy of the model in W, exported there. All search the same indexes, which are there too: what a
-search costs does not depend on which of them has made the vectors. Contexts are real examples, one at a time.
-sentence-transformers computes the same encoder with its own backends, if the packages that they need are installed.
+Every way has a copy of the model in W, exported there. All but those of 8 bits, whose vectors are others, search the
+same indexes, which are there too: what a search costs does not depend on which of them has made the vectors. Contexts
+are real examples, one at a time. sentence-transformers computes the same encoder with its own backends, if the packages
+that they need are installed.
 """
 
 import functools
@@ -300,7 +301,8 @@ def main() -> None:
         tables["candidates"] = candidate_rows(ours, peers, some, 3)
     if "reply" in parts:
         kept = stores(next(iter(ours.values())), opt["candidates_file"], opt["work_dir"])
-        tables["reply"] = reply_rows(ours, kept, contexts[:50], opt["rounds"])
+        asking = {way.name: ours[way.name] for way in WAYS if way.name in ours and not way.int8}
+        tables["reply"] = reply_rows(asking, kept, contexts[:50], opt["rounds"])
     if "quality" in parts:
         tables["quality"] = quality_rows(ours, examples)
     report.publish(tables, os.path.join(opt["out"], "backends.json"))

@@ -1,7 +1,6 @@
 """The common input of search and server benchmarks: a model, contexts, and the model's index."""
 
 import argparse
-import itertools
 
 from polyagents.arguments import CommandParser, positive_int
 from polyagents.files.context_lines import read_contexts
@@ -29,6 +28,5 @@ def index_parser(name: str, description: str) -> argparse.ArgumentParser:
 def opened(opt: argparse.Namespace) -> tuple[Ranker, CandidateStore, list[Query]]:
     """Open the model and its index, and encode each context separately."""
     ranker = Ranker.load(opt.model_file)
-    with open(opt.contexts_file, "rb") as file:
-        asked = [ranker.query([context]) for context in itertools.islice(read_contexts(file), opt.contexts)]
+    asked = [ranker.query([context]) for context in read_contexts(opt.contexts_file)[: opt.contexts]]
     return ranker, ranker.open_index(opt.index_dir), asked

@@ -14,7 +14,6 @@ import argparse
 import contextlib
 import http.client
 import itertools
-import json
 import multiprocessing
 import os
 import shutil
@@ -31,10 +30,10 @@ from polyagents import Ranker
 from polyagents.arguments import positive_int
 from polyagents.benchmarks.clients import Clients
 from polyagents.benchmarks.indexed import context_parser
+from polyagents.benchmarks.replicas import requests_of
 from polyagents.benchmarks.report import publish
 from polyagents.benchmarks.serving import UNLIMITED
 from polyagents.console import say
-from polyagents.files.context_lines import read_contexts
 from polyagents.index.builder import CandidateEncoder
 from polyagents.index.store import CandidateStore
 from polyagents.ranking.two_tower_model import two_towers
@@ -65,8 +64,7 @@ def measured(opt: argparse.Namespace) -> list[dict[str, Any]]:
     folders = prepared(opt)
     link = os.path.join(opt.work, "served")
     lead(link, folders[0])
-    with open(opt.contexts_file, "rb") as file:
-        bodies = [json.dumps({"context": context}).encode() for context in read_contexts(file)]
+    bodies = requests_of(opt.contexts_file)
     reloads: list[Span] = []
     with serving(opt.model_file, link) as (process, url), asking(url, bodies, opt.clients) as spans:
         time.sleep(5)

@@ -103,8 +103,7 @@ def main() -> None:
     parser.add_argument("--clients", default="1,8,32", help="numbers of requests at a time")
     parser.add_argument("--requests", type=int, default=100, help="of each turn; there are four")
     opt = parser.parse_args()
-    with open(opt["contexts_file"], "rb") as file:
-        contexts = list(read_contexts(file))
+    contexts = read_contexts(opt["contexts_file"])
     wanted = [contexts[place % len(contexts)] for place in range(opt["requests"])]
     bodies = [json.dumps({"context": context}).encode() for context in wanted]
 

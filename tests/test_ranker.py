@@ -520,9 +520,10 @@ WRONG = list(LINES)[11:]
 
 
 @pytest.mark.parametrize("line", WRONG)
-def test_a_wrong_line_is_counted(line):
-    with pytest.raises(InputError, match="Line 2 of the input: "):
-        list(read_contexts(io.BytesIO(f"fine\n{line}\n".encode())))
+def test_a_wrong_line_is_counted(line, tmp_path):
+    (tmp_path / "contexts.txt").write_text(f"fine\n{line}\n")
+    with pytest.raises(InputError, match=r"Line 2 of .*/contexts\.txt: "):
+        read_contexts(str(tmp_path / "contexts.txt"))
 
 
 def test_every_line_of_the_rank_command_has_an_answer(trained, tmp_path, monkeypatch, capsys):

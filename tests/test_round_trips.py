@@ -166,7 +166,8 @@ def in_parlais_format(texts):
 
 def contexts(texts, folder):
     given = "".join(json.dumps({"context": [text, "b"]}, ensure_ascii=False) + "\n" for text in texts)
-    return [context.removesuffix("\nb") for context in read_contexts(io.BytesIO(given.encode()))]
+    (folder / "contexts.jsonl").write_text(given, encoding="utf-8")
+    return [context.removesuffix("\nb") for context in read_contexts(str(folder / "contexts.jsonl"))]
 
 
 def conversations(texts, folder):

@@ -49,8 +49,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
     ranker, rounds = Ranker.load(opt["model_file"], no_cuda=True), opt["rounds"]
     texts = candidates_of(opt["candidates_file"], None)
-    with open(opt["contexts_file"], "rb") as file:
-        contexts = list(read_contexts(file))
+    contexts = read_contexts(opt["contexts_file"])
     tables: dict[str, list[dict[str, Any]]] = {}
     first = texts.part(0, min(len(texts), 100_000))
     vectors = torch.empty(0)

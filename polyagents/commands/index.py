@@ -197,12 +197,13 @@ def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluste
         ranker: None opens the index of whichever model encoded it.
         cluster: the machines that encode; None for this one.
     """
+    from polyagents.files.context_lines import read_contexts
     from polyagents.index.faiss_index import describe
     from polyagents.index.records import candidates_of, read_ids
     from polyagents.index.store import CandidateStore
 
     worker, file, folder = this_worker(), opt["candidates_file"], opt["index_dir"]
-    contexts = read_contexts_file(opt["contexts_file"]) if opt["contexts_file"] else None
+    contexts = read_contexts(opt["contexts_file"]) if opt["contexts_file"] else None
     if ranker is None:
         store = CandidateStore.open(folder, None)
     elif what == "build":
@@ -224,18 +225,6 @@ def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluste
         report_content(store, None)
     else:
         report_content(store, ranker.approximate(store, opt["index_type"], contexts))
-
-
-def read_contexts_file(path: str) -> list[str]:
-    """Read a file of contexts, lines as for rank; an InputError says if it cannot be read, or has none."""
-    from polyagents.files.context_lines import read_contexts
-    from polyagents.files.lines import opened
-
-    with opened(path) as file:
-        found = list(read_contexts(file))
-    if not found:
-        raise InputError(f"--contexts-file {path} has no contexts; give one per line, or omit it.")
-    return found
 
 
 def report_content(store: "CandidateStore", approximate: "Description | None") -> None:

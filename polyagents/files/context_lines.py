@@ -5,7 +5,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 from polyagents.errors import InputError
 from polyagents.files.json_files import parse_json
-from polyagents.files.lines import lines_of
+from polyagents.files.lines import lines_of, opened
 from polyagents.files.python_arguments import texts_of
 
 ANSWERED = ("candidates", "complete", "error")  # keys of an answer, apart from the context and the line's own
@@ -26,7 +26,7 @@ class ContextLine(NamedTuple):
     error: str = ""
 
 
-def read_lines(file: BinaryIO, reserved: Sequence[str] = ANSWERED) -> Iterator[ContextLine]:
+def read_lines(file: BinaryIO, reserved: Sequence[str] = ANSWERED, name: str = "The input") -> Iterator[ContextLine]:
     r"""Read lines; blank ones are skipped, and a line with a reserved key has no context.
 
     A line is plain text, or a JSON object: `{"context": "hi"}`, or `{"context": ["your persona: i ski .", "hi"]}` for
@@ -36,7 +36,7 @@ def read_lines(file: BinaryIO, reserved: Sequence[str] = ANSWERED) -> Iterator[C
     Raises:
         InputError: a line is too long (files/lines.py).
     """
-    for number, raw in enumerate(lines_of(file, "The input", is_typed=True), 1):
+    for number, raw in enumerate(lines_of(file, name, is_typed=True), 1):
         if text := raw.decode("utf-8", "replace").strip():
             yield line_of(text, number, reserved)
 
@@ -63,13 +63,19 @@ def line_of(text: str, number: int, reserved: Sequence[str] = ANSWERED) -> Conte
     return ContextLine(number, "\n".join(turns), fields)
 
 
-def read_contexts(file: BinaryIO) -> Iterator[str]:
-    """Read lines that all have a context.
+def read_contexts(path: str) -> list[str]:
+    """Read a file whose lines all have a context.
 
     Raises:
-        InputError: a line has none; the message gives its number.
+        OSError: the file cannot be read.
+        InputError: a line has none; the message gives its number. Or there is no line.
     """
-    for line in read_lines(file):
-        if line.context is None:
-            raise InputError(f"Line {line.number} of the input: {line.error}")
-        yield line.context
+    contexts = []
+    with opened(path) as file:
+        for line in read_lines(file, name=path):
+            if line.context is None:
+                raise InputError(f"Line {line.number} of {path}: {line.error}")
+            contexts.append(line.context)
+    if not contexts:
+        raise InputError(f"{path} has no contexts; give one per line.")
+    return contexts

@@ -88,17 +88,19 @@ def patch_for_all_agents() -> None:
 
 
 def of_training_data(init: Any) -> Any:
-    """Wrap ParlAI's loop: it checks its data first."""
+    """Wrap ParlAI's loop: it checks its data first, and keeps the smallest loss and rank of any task."""
 
     def patched(self: Any, opt: Opt) -> None:
         check_data(opt)
+        if opt["validation_metric"].rsplit("/")[-1] in (*ALWAYS_SMALLER, "rank"):
+            opt["validation_metric_mode"] = opt["validation_metric_mode"] or "min"  # ParlAI: of its own names alone
         init(self, opt)
 
     return patched
 
 
 def check_data(opt: Opt) -> None:
-    """Refuse another datatype than that of training, from which our agents would learn nothing, and dictionary."""
+    """Refuse another datatype than that of training, another dictionary, and a bad --final-extra-opt."""
     if not str(opt.get("model")).startswith("polyagents:"):
         return
     if not (name := str(opt.get("dict_class") or OWN_DICTIONARIES)).startswith(OWN_DICTIONARIES):
@@ -108,6 +110,9 @@ def check_data(opt: Opt) -> None:
             f"--datatype {opt.get('datatype')}: training learns from training examples only; omit the flag, or give "
             f"train, train:stream or train:ordered."
         )
+    # ParlAI reads this file when the training is over.
+    if (file := opt.get("final_extra_opt")) and "datatype" not in Opt.load_init(file):
+        raise InputError(f"--final-extra-opt {file}: the options have no datatype; add one, such as valid.")
 
 
 def in_this_process(create_task: Any) -> Any:

@@ -383,6 +383,25 @@ def test_a_validation_metric_names_a_task_if_there_are_several(colours, tmp_path
     assert (tmp_path / "M").exists()
 
 
+@pytest.mark.parametrize(("options", "said"), [(None, "there is no file"), ({"task": "x"}, "no datatype; add one")])
+def test_the_options_of_an_evaluation_at_the_end_are_read_at_the_start(options, said, colours, tmp_path):
+    if options:
+        (tmp_path / "extra.opt").write_text(json.dumps(options))
+    with pytest.raises(InputError, match=rf"extra\.opt: .*{said}"):
+        train("bi", tmp_path / "M", *colours, "--max-train-steps", 1, "--final-extra-opt", tmp_path / "extra.opt")
+    assert not (tmp_path / "M").exists()
+
+
+@pytest.mark.parametrize("metric", ["rank", "sample/loss", "rank --validation-metric-mode max"])
+def test_of_a_loss_or_rank_the_smallest_is_kept_unless_the_flag_says_otherwise(metric, colours, tmp_path):
+    tasks = (*colours, "-t", f"fromfile:parlaiformat,{SAMPLE}") if "/" in metric else colours
+    flags = ("-vmt", *metric.split(), "-vme", 8, "--short-final-eval", "true", "-vstep", 1, "-lr", 0.05)
+    train("bi", tmp_path / "M", *tasks, *flags, "--max-train-steps", 6, "--validation-patience", -1)
+    stats = json.loads((tmp_path / "M.trainstats").read_text())
+    values = [report[metric.split()[0]] for report in stats["valid_reports"]]
+    assert stats["best_valid"] == (max if "max" in metric else min)(values)
+
+
 def test_the_polyagents_command_writes_the_full_name(colours, monkeypatch, tmp_path):
     """So that plain `parlai` loads the model too."""
     arguments = ["train_model", "-m", "poly", "-mf", tmp_path / "M", *TINY, *colours, "--max-train-steps", 1]
