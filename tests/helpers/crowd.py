@@ -46,9 +46,9 @@ def store_of(url, study=None, pairs=3, checks=0, clock=None):
     return EvaluationStore(url, study or study_of(), clock or Clock())
 
 
-def client_of(store, verify=None, texts=None):
+def client_of(store, verify=None, texts=None, question="engaging"):
     """A browser without JavaScript, without a network before the server."""
-    app = create_app(store, PRESETS["engaging"], ORGANISER, texts, verify)
+    app = create_app(store, PRESETS[question], ORGANISER, texts, verify)
     return TestClient(app, HERE, raise_server_exceptions=False, follow_redirects=False)
 
 

@@ -557,6 +557,18 @@ def test_problems_of_replies_are_ticked_stored_and_reported(problem_shop, tmp_pa
     assert rated["problems"] == [[PROBLEMS[0]], []] and rated["good_replies"] == [False, None]
 
 
+def test_a_tick_counts_for_the_label_that_the_page_showed(problem_shop):
+    chats, client, link = problem_shop
+    form = form_of(say(client, link, "hello"), "rate")
+    later = client_of(ChatStore(chats.store, plan_of(problems=PROBLEMS[::-1], conversations=1)))
+    answer = later.post(f"{link}/rate", data=form | {"problem0": "on"})
+    assert answer.status_code == 422 and "What is asked has changed" in sentence(answer)
+    assert chats.read(1).messages[1].problems == ()
+    form = form_of(later.get(link).text, "rate")
+    assert later.post(f"{link}/rate", data=form | {"problem0": "on"}).status_code == 303
+    assert chats.read(1).messages[1].problems == PROBLEMS[1:]
+
+
 @pytest.mark.parametrize(
     ("content", "flags", "said"),
     [

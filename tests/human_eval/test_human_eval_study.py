@@ -81,7 +81,7 @@ def test_a_person_arrives_agrees_is_screened_reads_judges_and_gets_the_code(shop
     for stage, shown in (("consent", "<h1>Consent</h1>"), ("screening", "18 or older"), ("instructions", "<em>both")):
         page = client.get(link).text
         pages.append(page)
-        assert shown in page and fields(page) == {"stage": stage}
+        assert shown in page and fields(page)["stage"] == stage
         answer = client.post(f"{link}/step", data=fields(page) | {"agree": "yes", "answer0": "yes"})
         assert (answer.status_code, answer.headers["location"]) == (303, link)
     for place in (1, 2):
@@ -113,6 +113,32 @@ def test_the_same_forms_twice_change_nothing(shop):
     for form in (forms[-1], forms[0], forms[0] | {"choice": "right"}):  # a lost receipt, replays after the end
         assert client.post(link, data=form).headers["location"] == link
     assert len(store.judgements()) == 2
+
+
+@pytest.mark.parametrize(
+    ("stage", "change"),
+    [
+        ("consent", {"consent": "I take part, and am filmed."}),
+        ("screening", {"screening": [{"question": "Are you a robot?", "options": ["yes", "no"], "accepted": ["yes"]}]}),
+        ("pair", {}),
+    ],
+)
+def test_a_page_of_an_earlier_server_answers_nothing_that_is_asked_since(stage, change, tmp_path, clock):
+    url = str(tmp_path / "s.db")
+    with contextlib.closing(store_of(url, clock=clock)) as store:
+        client = client_of(store)
+        link = join(client, 1)
+        if stage == "screening":
+            client.post(f"{link}/step", data=fields(client.get(link).text) | {"agree": "yes"})
+        page = pass_stages(client, link) if stage == "pair" else client.get(link).text
+    form = fields(page) | {"agree": "yes", "answer0": "yes", "choice": "left"}
+    with contextlib.closing(store_of(url, study(**change), clock=clock)) as store:
+        client = client_of(store, question="humanlike")
+        answer = client.post(link if stage == "pair" else f"{link}/step", data=form)
+        assert answer.status_code == 422 and "What is asked has changed" in sentence(answer)
+        assert not store.judgements() and rows(store)[0]["stage"] == {"pair": "work"}.get(stage, stage)
+        judge(client, store, link) if stage == "pair" else pass_stages(client, link)
+        assert len(store.judgements()) == (stage == "pair") and rows(store)[0]["stage"] == "work"
 
 
 def test_who_reloads_or_takes_another_device_keeps_the_place_and_gets_no_second(shop):
@@ -438,7 +464,7 @@ def test_forged_forms_of_the_stages(shop):
     for form in forged:
         answer = client.post(f"{link}/step", data=form)
         assert answer.status_code in (303, 415, 422) and CODE not in answer.text
-        assert fields(client.get(link).text) == {"stage": "consent"}
+        assert fields(client.get(link).text)["stage"] == "consent"
     answer = client.post(link, data={"assignment": 1, "choice": "left"})
     assert answer.headers["location"] == link and not store.judgements()  # work before the consent
     assert client.get(f"{link}/1").text == client.get(link).text

@@ -11,7 +11,7 @@ from polyagents.errors import InputError
 from polyagents.human_eval.blind import halves
 from polyagents.human_eval.records import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
-from polyagents.human_eval.web.forms import measured, read_fields, whole, written
+from polyagents.human_eval.web.forms import check_asked, mark_of, measured, read_fields, whole, written
 from polyagents.human_eval.web.questions import AnnotationQuestion
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
 from polyagents.human_eval.web.study_pages import StudyPages, Verify
@@ -47,6 +47,7 @@ class AnnotationPages:
 
     def __init__(self, store: EvaluationStore, question: AnnotationQuestion, organiser: str, verify: Verify | None):
         self.store, self.question, self.organiser = store, question, organiser
+        self.asked = mark_of(question.text)
         self.study = StudyPages(store, verify)
 
     def next(self, request: Request) -> Response:
@@ -81,6 +82,7 @@ class AnnotationPages:
             "pair.html",
             link=ANNOTATE_PATH + token,
             question=self.question.text,
+            asked=self.asked,
             visit=found,
             halves=halves(found.assignment, self.question.choice),
             longest=REASON,
@@ -90,6 +92,7 @@ class AnnotationPages:
         """Store an answer; it is on the disk before the page says so. The same one again changes nothing."""
         token = await run_in_threadpool(known_token, self.store, request)
         fields = await read_fields(request)
+        check_asked(fields, self.asked)
         choice, reason = fields.get("choice"), written(fields, "reason")
         if choice not in ("left", "right"):
             raise InputError("No side is chosen; go back and choose one.")

@@ -17,7 +17,7 @@ from polyagents.human_eval.statistics.ratings import ratings
 from polyagents.human_eval.storage.chat_store import RATINGS, ChatStore
 from polyagents.human_eval.storage.results import chatters, open_chats, rated_chats
 from polyagents.human_eval.storage.views import MOST, ChatState
-from polyagents.human_eval.web.forms import FIELDS, read_fields, whole, written
+from polyagents.human_eval.web.forms import FIELDS, check_asked, mark_of, read_fields, whole, written
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
 from polyagents.human_eval.web.study_pages import StudyPages, Verify
 from polyagents.human_eval.web.texts import Texts
@@ -58,6 +58,7 @@ class ChatPages:
 
     def __init__(self, chats: ChatStore, models: ChatModels, organiser: str, verify: Verify | None = None):
         self.chats, self.models, self.organiser = chats, models, organiser
+        self.asked = mark_of([*chats.plan.problems])
         self.study = StudyPages(chats.store, verify)
         self.thread = WorkerThread("models")
         self.under_way: dict[int, asyncio.Future[ChatState]] = {}
@@ -87,6 +88,7 @@ class ChatPages:
             full=chat.replies >= MOST,
             rates_replies=plan.rates_replies,
             problems=plan.problems,
+            asked=self.asked,
             ratings=RATINGS if plan.rates_whole else (),
             longest=LONGEST,
         )
@@ -138,6 +140,7 @@ class ChatPages:
         token = await run_in_threadpool(known_token, self.chats.store, request)
         offered = self.chats.plan.problems
         fields = await read_fields(request, FIELDS + len(offered))
+        check_asked(fields, self.asked)
         rating = fields.get("rating") or fields.get("kept", "")  # a tick is sent with the rating that there is
         if rating not in ("good", "bad") and not (offered and rating == ""):
             raise InputError("A reply can be rated good or bad; go back and choose one.")

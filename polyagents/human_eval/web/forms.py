@@ -1,11 +1,14 @@
 """The forms that the pages send."""
 
+import json
 from collections.abc import Mapping
+from typing import Any
 from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 
 from polyagents.errors import InputError
+from polyagents.files.hashing import fingerprint
 from polyagents.serving.guard import Refused, body, content_type
 
 KIND = "application/x-www-form-urlencoded"
@@ -27,6 +30,17 @@ async def read_fields(request: Request, most: int = FIELDS) -> dict[str, str]:
         return dict(parse_qsl(content, keep_blank_values=True, errors="replace", max_num_fields=most))
     except ValueError as error:
         raise InputError(f"The form has more than {most} fields; send it with the page.") from error
+
+
+def mark_of(asked: Any) -> str:
+    """Return the mark of what a page asks, which its form sends back."""
+    return fingerprint([json.dumps(asked)])
+
+
+def check_asked(fields: Mapping[str, str], mark: str) -> None:
+    """Refuse a form of a page that asked something else: it was open while the server was started again."""
+    if fields.get("asked", mark) != mark:
+        raise InputError("What is asked has changed since this page was opened; open your link again.")
 
 
 def whole(text: str) -> int:

@@ -22,7 +22,7 @@ from polyagents.human_eval.records import ANNOTATE_PATH, JOIN_PATH
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.storage.views import Participant
 from polyagents.human_eval.study import COMPLETE, DECLINED, PLATFORMS, REJECTED, SCREENED_OUT, Study
-from polyagents.human_eval.web.forms import FIELDS, read_fields
+from polyagents.human_eval.web.forms import FIELDS, check_asked, mark_of, read_fields
 from polyagents.human_eval.web.shared_pages import FAILED, HEADERS, POLICY, count_stranger, known_token, page
 from polyagents.serving.guard import Refused
 
@@ -105,6 +105,7 @@ class StudyPages:
             "step.html",
             stage=who.stage,
             link=ANNOTATE_PATH + token,
+            asked=asked_of(study),
             html=shown(study.consent if who.stage == "consent" else study.instructions),
             questions=study.questions if who.stage == "screening" else (),
         )
@@ -133,6 +134,7 @@ class StudyPages:
         token = await run_in_threadpool(known_token, self.store, request)
         questions = self.places.study.questions
         fields = await read_fields(request, FIELDS + len(questions))
+        check_asked(fields, asked_of(self.places.study))
         stage = fields.get("stage", "")
         accepted = stage != "consent" or fields.get("agree") == "yes"
         if stage == "consent" and fields.get("agree") not in ("yes", "no"):
@@ -153,6 +155,11 @@ def confirmed(verify: Verify, person: str, submission: str) -> bool:
     except InputError as error:
         logging.getLogger("uvicorn.error").error("%s", error)
         raise Refused(503, FAILED, {"Retry-After": "10"}) from error
+
+
+def asked_of(study: Study) -> str:
+    """Return the mark of what a study asks before the work."""
+    return mark_of([study.consent, study.screening])
 
 
 def shown(markdown: str) -> Markup:

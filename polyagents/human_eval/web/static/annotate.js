@@ -6,10 +6,10 @@ const PATIENCE = 20000; // milliseconds of waiting for a server that does not an
 const form = document.getElementById("answer");
 const texts = JSON.parse(form.dataset.texts); // English -> the language of the page
 const said = (text, value) => (texts[text] || text).replace(/\{0?\}/, value);
-const { assignment, seconds, choice, reason } = form.elements;
+const { assignment, asked, seconds, choice, reason } = form.elements;
 const send = document.getElementById("send");
 const stage = document.getElementById("stage");
-const key = `polyagents human_eval: ${form.getAttribute("action")} ${assignment.value}`;
+const key = `polyagents human_eval: ${form.getAttribute("action")} ${assignment.value} ${asked.value}`;
 const opened = performance.now();
 const draft = load();
 let sending = false;
