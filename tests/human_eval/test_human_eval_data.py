@@ -238,6 +238,9 @@ def test_self_chat_refuses(ends_with_2, trained, tmp_path):
     flags = ("human_eval", "self_chat", "-mf", bi, "-t", SAMPLE, "--out", out)
     (line,) = ends_with_2(*flags, "--partner-model-file", tmp_path / "none", "--conversations", 1)
     assert "--partner-model-file" in line
+    for wrong in (bi, f"{bi}.opt", tmp_path, tmp_path / "none/x.jsonl", tmp_path / "x.metadata"):
+        (line,) = ends_with_2(*flags[:-1], wrong)  # before anybody talks
+        assert f"--out {wrong}" in line
     line = ends_with_2(*flags, "--conversations", 10_000)[-1]
     assert "openings in -dt valid, but 10000 are needed" in line
     assert not out.exists()
@@ -491,7 +494,12 @@ def test_export_refuses(ends_with_2, tmp_path, monkeypatch):
     assert "There are no pairs" in line
     (line,) = ends_with_2("human_eval", "export", "--to", "parlai", "--out", "none/x.jsonl")
     assert "cannot be written" in line
-    assert not (tmp_path / "x").exists()
+    for target, out in itertools.product(("acute_eval", "parlai", "payments"), ("human_eval.db", tmp_path)):
+        (line,) = ends_with_2("human_eval", "export", "--to", target, "--out", out)
+        assert "would replace what is read" in line or "cannot be written" in line
+    (line,) = ends_with_2("human_eval", "export", "--to", "parlai", "--out", "x.metadata")
+    assert "is for the metadata of a file" in line
+    assert len(store.conversations()) == 1 and not [*tmp_path.glob("x*")]
 
 
 # ---- pairs ---------------------------------------------------------------------------------------------------------

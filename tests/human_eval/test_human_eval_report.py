@@ -15,7 +15,7 @@ from scipy.stats import binom
 
 from polyagents.errors import InputError
 from polyagents.human_eval.conversations import make_conversation, make_pair
-from polyagents.human_eval.records import Judgement, Side
+from polyagents.human_eval.records import ChatMessage, Judgement, RatedChat, Side
 from polyagents.human_eval.statistics.agreement import agreement, disagreement, expected_disagreement
 from polyagents.human_eval.statistics.bradley_terry import prior, rank, refitted, strengths
 from polyagents.human_eval.statistics.evaluation_report import write_report
@@ -416,6 +416,15 @@ def test_a_winner_that_did_not_take_part_is_refused_and_an_earlier_report_is_kep
     with pytest.raises(InputError, match=r"pair 'p9' by 'anna' has the winner 'C', which is neither 'A' nor 'B'"):
         write_report([*series(5, 0), wrong], str(tmp_path))
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
+
+
+def test_no_file_of_an_earlier_report_is_left_in_its_folder(tmp_path):
+    chat = RatedChat(1, "anna", "A", (ChatMessage("hi"), ChatMessage("yo", False, ("odd",))), 3, "c")
+    for judgements, chats in ((series(3, 2), [chat]), ([], [chat]), (series(3, 2), [])):
+        write_report(judgements, str(tmp_path), 0, chats)
+        there = {path.name for path in tmp_path.iterdir()}
+        assert {"judgements.csv", "report.png"} <= there if judgements else not there & {"win_rates.csv", "report.png"}
+        assert ("problems.csv" in there) == ("replies.csv" in there) == bool(chats)
 
 
 def test_a_folder_that_cannot_be_made_and_a_negative_seed_are_refused(tmp_path):

@@ -228,6 +228,18 @@ def test_a_project_can_be_exported_again_and_never_over_other_files(tool, store,
         human_eval("export", "--to", tool, "--out", "project", "--question", "nicest")
 
 
+def test_a_project_with_answers_keeps_its_question(store, tmp_path):
+    human_eval("export", "--to", "potato", "--out", "project", "--question", QUESTION)
+    human_eval("export", "--to", "potato", "--out", "project", "--question", "humanlike")  # nobody has answered
+    human_eval("export", "--to", "potato", "--out", "project", "--question", QUESTION)
+    shutil.copytree(FILES / "annotation_output", tmp_path / "project/annotation_output")
+    human_eval("export", "--to", "potato", "--out", "project", "--question", QUESTION)
+    with pytest.raises(InputError, match=r"project has answers to .*give another --out for another --question"):
+        human_eval("export", "--to", "potato", "--out", "project", "--question", "humanlike")
+    human_eval("import", "project")
+    assert {one.question for one in store.judgements()} == {QUESTION}
+
+
 # ---- the tools themselves, in Chromium -------------------------------------------------------------------------------
 
 

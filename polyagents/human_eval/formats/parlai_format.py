@@ -11,8 +11,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime, timezone
 from typing import Any
 
+from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write, write_text
 from polyagents.files.json_files import read_json
+from polyagents.files.own_folder import check_out_file
 from polyagents.human_eval.conversations import context_lines, make_conversation
 from polyagents.human_eval.records import HUMAN, Conversation, RatedChat
 
@@ -148,6 +150,13 @@ def read_text_line(line: str) -> list[dict[str, Any]]:
 def unescaped(value: str) -> str:
     """Read a value of the text format, in which tabs, line ends and `|` are escaped."""
     return value.replace("\\t", "\t").replace("\\n", "\n").replace("__PIPE__", "|")
+
+
+def check_out(path: str, inputs: Iterable[str | None]) -> None:
+    """Refuse, as `check_out_file` does, a file that is for conversations, or their metadata would replace."""
+    check_out_file("--out", path, inputs)
+    if metadata_file(path) == path:
+        raise InputError(f"--out {path} is for the metadata of a file; give a name that ends in .jsonl.")
 
 
 def write_conversations(

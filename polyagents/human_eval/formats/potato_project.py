@@ -26,7 +26,12 @@ LARGEST = 2**20  # bytes of the settings
 
 
 def write_project(folder: str, shown: Sequence[Shown], question: str) -> None:
-    """Write a project that `potato start FOLDER/config.yaml` opens; answers in it stay."""
+    """Write a project that `potato start FOLDER/config.yaml` opens; answers in it stay.
+
+    Answers to another question are an InputError: they would be taken for answers to this one.
+    """
+    if states(folder) and (before := asked_in(folder)) != question:
+        raise InputError(f"{folder} has answers to {before!r:.80}; give another --out for another --question.")
     rows = (
         {"id": name} | {side: [{"speaker": who, "text": text} for who, text in halves[side]] for side in SPEAKERS}
         for name, halves in shown
@@ -73,22 +78,31 @@ def answers_by_file(folder: str) -> Iterator[tuple[str, Callable[[], list[ToolAn
 
     A folder that is not a project, or does not say what was asked, is an InputError.
     """
-    path, output = os.path.join(folder, CONFIG), os.path.join(folder, OUTPUT)
+    asked = asked_in(folder)
+    for state in states(folder):
+        yield state, functools.partial(read_answers, os.path.join(folder, state), asked)
+
+
+def asked_in(folder: str) -> str:
+    """Return the question of a project; an InputError says if the folder is none, or does not say it."""
     try:
-        with opened(path) as file:
+        with opened(os.path.join(folder, CONFIG)) as file:
             settings = yaml.safe_load(file.read(LARGEST))
-        asked = {one["name"]: one["description"] for one in settings["annotation_schemes"]}[PREFERRED]
-        people = sorted(os.listdir(output)) if os.path.isdir(output) else []
+        return str({one["name"]: one["description"] for one in settings["annotation_schemes"]}[PREFERRED])
     except (OSError, ValueError, TypeError, LookupError, AttributeError, RecursionError, yaml.YAMLError) as error:
         why = getattr(error, "strerror", None) or f"{CONFIG} does not say what was asked"
         raise InputError(
             f"{folder} is not a folder of human_eval export --to potato ({why}); give files of conversations, or the "
             f"folder that was exported."
         ) from error
-    for person in people:
-        state = os.path.join(OUTPUT, person, "user_state.json")
-        if os.path.exists(os.path.join(folder, state)):
-            yield state, functools.partial(read_answers, os.path.join(folder, state), str(asked))
+
+
+def states(folder: str) -> list[str]:
+    """Return the annotators' files of a project, by their paths in it."""
+    output = os.path.join(folder, OUTPUT)
+    people = sorted(os.listdir(output)) if os.path.isdir(output) else []
+    found = (os.path.join(OUTPUT, person, "user_state.json") for person in people)
+    return [state for state in found if os.path.exists(os.path.join(folder, state))]
 
 
 def read_answers(path: str, question: str) -> list[ToolAnswer]:

@@ -1,6 +1,7 @@
 """The report of a human evaluation: judgements in, a page, a picture and tables out."""
 
 import base64
+import contextlib
 import os
 from collections.abc import Sequence
 
@@ -20,6 +21,9 @@ from polyagents.human_eval.statistics.report_sections import AnnotatorSummary, S
 from polyagents.human_eval.statistics.text_summary import counted, counted_chats, rating_summary, summary
 from polyagents.human_eval.statistics.win_rates import Matchup
 
+TABLES = ("judgements", "win_rates", "ranking", "agreement", "annotators", "ratings", "problems", "chats", "replies")
+FILES = ("report.html", "report.png", *(f"{table}.csv" for table in TABLES))
+
 
 def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, chats: Sequence[RatedChat] = ()) -> str:
     """Write the whole report of some judgements and chats into a folder, created if it is missing.
@@ -30,7 +34,7 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
 
     Args:
         judgements: of one or more questions, in any order; of several of one annotator on one pair, the first counts.
-        folder: to write to. Files of an earlier report in it are replaced.
+        folder: to write to. Files of an earlier report in it are replaced or removed.
         seed: of the bootstrap, 0 or more; the same judgements and seed give the same report.
 
     Returns:
@@ -52,6 +56,9 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
     files |= rating_tables(chats, rated) if chats else {}
     files |= {"report.html": html.encode("utf-8", errors="replace")} | ({"report.png": picture} if picture else {})
     own_folder(folder, "human_eval report", "--out", is_own)
+    for name in {*FILES} - files.keys():
+        with contextlib.suppress(FileNotFoundError):
+            os.remove(os.path.join(folder, name))
     for name, content in files.items():  # after everything is computed, so that an error leaves no incomplete report
         with atomic_write(os.path.join(folder, name)) as temporary, open(temporary, "wb") as file:
             file.write(content)

@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 from polyagents.arguments import CommandParser
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
-from polyagents.files.own_folder import own_folder
+from polyagents.files.own_folder import check_out_file, own_folder
 from polyagents.human_eval.formats import label_studio_project, potato_project
 from polyagents.human_eval.formats.acute_eval_format import write_pairings
 from polyagents.human_eval.formats.crowd_task import write_crowd_task
-from polyagents.human_eval.formats.parlai_format import write_conversations
+from polyagents.human_eval.formats.parlai_format import check_out, write_conversations
 from polyagents.human_eval.formats.shown_pairs import shown_pairs
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
 from polyagents.human_eval.web.questions import PRESETS, question_of
@@ -48,6 +48,10 @@ def run(opt: Mapping[str, Any]) -> None:
     if target not in TARGETS or not out:
         raise InputError(f"human_eval export needs --to {'|'.join(TARGETS)} and --out.")
     store = existing_store(opt["database"])
+    if target in ("acute_eval", "payments"):
+        check_out_file("--out", out, [store.name])
+    elif target == "parlai":
+        check_out(out, [store.name])
     if target == "payments":
         print(json.dumps({"people": write_payments(out, store), "out": out}))
         return

@@ -10,7 +10,7 @@ from typing import Any
 from polyagents.arguments import positive_int, seed_number
 from polyagents.errors import InputError
 from polyagents.human_eval.conversations import context_lines, make_conversation
-from polyagents.human_eval.formats.parlai_format import write_conversations
+from polyagents.human_eval.formats.parlai_format import check_out, write_conversations
 from polyagents.human_eval.steps.load_partners import agent_of, check_model_file
 from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, for_parlai, parlai_for
 
@@ -43,6 +43,7 @@ def run(opt: Mapping[str, Any]) -> None:
     for given_as, path in (("--model-file", file), ("--partner-model-file", partner)):
         if path:
             check_model_file(path, given_as)
+    check_out(opt["out"], (file, partner, opt["fixed_candidates_path"]))
     with parlai_for("human_eval self_chat"):
         from polyagents.parlai_agents.chat_partner import command_options, load_agent, load_other_agent, seed_all
         from polyagents.parlai_agents.self_chat import self_chat
