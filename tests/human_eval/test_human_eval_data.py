@@ -289,6 +289,37 @@ def test_older_json_logs_are_read_and_their_model_named(step, tmp_path):
     assert models_in(EvaluationStore("human_eval.db").conversations().values()) == ["poly"]
 
 
+def said_by(*names):
+    """One message of each; without a name, nobody is named."""
+    return [{"text": f"turn {turn}"} | ({} if name is None else {"id": name}) for turn, name in enumerate(names)]
+
+
+@pytest.mark.parametrize(
+    ("dialog", "itself", "models", "speakers"),
+    [
+        (said_by("Human", "Bot", "Human"), False, [HUMAN, "runs/x"], "121"),
+        (said_by("Bot_1", "Bot_1", "Bot_2"), True, ["runs/x", "runs/y"], "112"),
+        (said_by(None, None, None), True, ["runs/x", "runs/y"], "121"),
+        ([said_by(1, 0), said_by(0, 1)], True, ["runs/x", "runs/y"], "1221"),
+        ([[{"id": "context", "text": "i ski ."}, *said_by("A", "B")], said_by("A")], True, ["runs/x", "runs/y"], "121"),
+    ],
+)
+def test_each_speaker_has_the_model_that_the_metadata_says(dialog, itself, models, speakers, tmp_path):
+    path = write_lines(tmp_path / "log.jsonl", {"dialog": dialog})
+    opt = {"model_file": "runs/x", "partner_model_file": "runs/y"}
+    (tmp_path / "log.metadata").write_text(json.dumps({"opt": opt, "self_chat": itself}))
+    (found,) = read_file(str(path)).conversations
+    assert [*found.models.values()] == models
+    assert "".join(turn.speaker[-1] for turn in found.turns) == speakers
+
+
+@pytest.mark.parametrize("line", [json.dumps({"dialog": DIALOG}), "text:hi\tlabels:hello\tepisode_done:True"])
+def test_a_mark_of_utf_8_is_not_a_part_of_the_first_line(line, tmp_path):
+    path = write_lines(tmp_path / "log", f"\ufeff{line}", line)
+    found = read_file(str(path))
+    assert len(found.conversations) == 2 and not found.malformed
+
+
 def test_one_name_does_not_fit_two_models(tmp_path):
     entry = {"dialog": [[{"id": "a", "text": "hi"}, {"id": "b", "text": "hi"}]]}
     found = read_file(str(write_lines(tmp_path / "two.jsonl", entry)), "poly")

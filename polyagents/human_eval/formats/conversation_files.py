@@ -1,5 +1,6 @@
 """Files of conversations in any of the formats, recognised by their content."""
 
+import codecs
 import dataclasses
 import functools
 import os
@@ -103,6 +104,7 @@ def reason(error: Exception) -> str:
 
 def parts_of(content: bytes) -> Iterator[Part]:
     """Divide a file into parts, not parsed yet: of ParlAI's text, of one JSON value, or of JSON lines."""
+    content = content.removeprefix(codecs.BOM_UTF8)
     lines = content.split(b"\n")  # not by splitlines, which divides at other characters, too
     first = next((line.strip() for line in lines if line.strip()), b"")
     if first.startswith(tuple(field.encode() for field in TEXT_FIELDS)):

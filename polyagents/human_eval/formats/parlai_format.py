@@ -53,7 +53,7 @@ def read_exchanges(
 
     Args:
         dialog: exchanges, each a list of messages, or messages without that level; messages have `text`, and `id` of
-            the speaker.
+            the speaker. Speakers without one take turns.
         models: speaker -> model, if the log says it.
 
     Raises:
@@ -63,12 +63,13 @@ def read_exchanges(
     for exchange in dialog:
         acts = exchange if isinstance(exchange, list) else [exchange]
         lines += context_lines([text_of(act) for act in acts if is_context(act)])
-        for place, act in enumerate(acts):
-            if not is_context(act):
-                text = text_of(act)
-                speaker = str(act.get("id") or f"speaker {place + 1}")
-                turns.append((speaker, text))
-                found.setdefault(speaker, model_name(speaker, places[place] if place < 2 else None))
+        for position, act in enumerate(act for act in acts if not is_context(act)):
+            text, name = text_of(act), act.get("id")
+            is_named = name not in (None, "")
+            place = position if isinstance(exchange, list) else len(found) if is_named else len(turns) % 2
+            speaker = str(name) if is_named else f"speaker {place + 1}"
+            turns.append((speaker, text))
+            found.setdefault(speaker, model_name(speaker, places[place] if place < 2 else None))
     # If the log names the models, `write` wrote it, and persona lines are where they belong.
     persona, turns = without_persona(turns) if models is None else ([], turns)
     if not turns:
