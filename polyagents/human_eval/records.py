@@ -91,7 +91,7 @@ class ToolAnswer:
     question: str
     reason: str
     seconds: float | None  # None if the time is not known
-    ended: str  # ISO 8601
+    ended: str  # UTC in ISO 8601
 
 
 @dataclass(frozen=True)

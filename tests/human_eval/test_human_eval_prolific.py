@@ -2,6 +2,7 @@
 
 import json
 import logging
+from pathlib import Path
 
 import pytest
 from crowd import CODE, SCREENED, STUDY_ID, Clock, client_of, ids, join, judge, store_of
@@ -12,7 +13,7 @@ from fake_prolific import TOKEN, FakeProlific, prolific
 from polyagents.human_eval.platforms import prolific as client_module
 from polyagents.human_eval.platforms.calls import perform
 from polyagents.human_eval.platforms.prolific import Prolific
-from polyagents.human_eval.storage.people_records import work_of_people
+from polyagents.human_eval.storage.people_records import forget, work_of_people
 from polyagents.human_eval.study import SCREENED_OUT
 
 SORRY = "Thank you for taking part. We cannot accept this submission, because most of the attention checks are wrong."
@@ -143,6 +144,26 @@ def test_a_bonus_is_paid_once_however_often_it_is_sent(shop, fake):
     assert bonuses(fake, 1) == [150] and work_of_people(store)[0].bonus == 150
     call("bonus", ids(1)["PROLIFIC_PID"], "--amount", "1.5", "--message", "another reason", "--yes")
     assert bonuses(fake, 1) == [150, 150]
+
+
+def test_a_study_that_is_begun_again_can_be_stopped_again(shop, fake):
+    _, call = shop
+    for _ in range(2):
+        fake.studies[STUDY_ID] = {"status": "ACTIVE"}
+        assert call("stop", "--yes")[0] == [COUNTS | {"sent": 1}]
+        assert fake.studies[STUDY_ID]["status"] == "AWAITING REVIEW"
+
+
+def test_who_was_approved_and_paid_is_forgotten_with_the_submission(shop, fake):
+    store, call = shop
+    person = ids(1)["PROLIFIC_PID"]
+    call("approve", "--yes")
+    call("bonus", person, "--amount", "1.5", "--message", "well done", "--yes")
+    forget(store, person, False)
+    left = Path(store.name).read_bytes()
+    assert not [one for one in (person, ids(1)["SESSION_ID"], "bonus-0") if one.encode() in left]
+    assert ids(2)["SESSION_ID"].encode() in left
+    assert [(one.approved is not None, one.bonus) for one in work_of_people(store)[:2]] == [(True, 150), (True, 0)]
 
 
 @pytest.mark.parametrize("fault", ["lost", 500])

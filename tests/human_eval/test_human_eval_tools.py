@@ -144,7 +144,7 @@ LABEL_STUDIO_FAULTS = [
     (("annotations", 0, "result", 0, "from_name"), ["preferred"], "a name of what was asked is not a text"),
     (("annotations", 0, "completed_by"), None, "an annotation does not say who has completed it"),
     (("annotations", 0, "completed_by"), {"email": ""}, "an annotation does not say who has completed it"),
-    (("annotations", 0, "created_at"), "soon", "an answer does not say when it was given"),
+    (("annotations", 0, "updated_at"), "soon", "an answer does not say when it was given"),
 ]
 
 
@@ -202,6 +202,25 @@ def test_people_without_an_address_have_their_numbers_and_no_time_is_too_long(st
         (tmp_path / "export.json").write_text(json.dumps([changed]))
         human_eval("import", "export.json")
         assert json.loads(capsys.readouterr().out)["answers"] == 1
+
+
+@pytest.mark.parametrize("later", ["2999-11-27T00:30:00+02:00", "2999-11-26T23:59:59Z"])
+def test_the_latest_answer_of_a_person_stays_whichever_export_comes_last(later, store, tmp_path, capsys):
+    tasks = json.loads((FILES / "label_studio.json").read_text())
+    earlier = change(tasks[1], ("annotations", 0, "updated_at"), "2999-11-26T22:29:59Z")
+    changed = change(earlier, ("annotations", 0, "updated_at"), later)
+    swapped = {"Speaker A": "Speaker B", "Speaker B": "Speaker A"}
+    (choice,) = (one for one in changed["annotations"][0]["result"] if one["from_name"] == "preferred")
+    choice["value"]["choices"] = [swapped[choice["value"]["choices"][0]]]
+    answers = []
+    for content in ([tasks[0], earlier], [changed], [earlier]):
+        (tmp_path / "export.json").write_text(json.dumps(content))
+        human_eval("import", "export.json")
+        answers.append(judged(store))
+    assert answers[0] != answers[1] == answers[2]
+    assert store.judgements()[0].ended.endswith("+00:00")
+    human_eval("forget", "--older-than", 1)  # who began before that, and has answered since, is not forgotten
+    assert json.loads(capsys.readouterr().out.splitlines()[-1]) == {"forgotten": 0, "answers": 0}
 
 
 @pytest.mark.parametrize(

@@ -71,5 +71,5 @@ def read_annotation(annotation: Mapping[str, Any], data: Mapping[str, Any]) -> T
     person = who.get("email") or who.get("id") if isinstance(who, dict) else who
     if not isinstance(person, str | int) or isinstance(person, bool):
         raise Malformed("an annotation does not say who has completed it")
-    taken, ended = annotation.get("lead_time"), annotation.get("created_at")
+    taken, ended = annotation.get("lead_time"), annotation.get("updated_at") or annotation.get("created_at")
     return answer_of("label_studio", str(person), data.get("pair"), values, data.get("question"), taken, ended)

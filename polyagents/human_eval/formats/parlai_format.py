@@ -59,7 +59,7 @@ def read_exchanges(
     Raises:
         Malformed: a message has no text, or nobody speaks.
     """
-    lines, turns, found = list(background), [], dict[str, str]()
+    lines, turns, found = list(background), list[tuple[str, str]](), dict[str, str]()
     for exchange in dialog:
         acts = exchange if isinstance(exchange, list) else [exchange]
         lines += context_lines([text_of(act) for act in acts if is_context(act)])

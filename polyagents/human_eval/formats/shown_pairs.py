@@ -2,7 +2,7 @@
 
 import hashlib
 from collections.abc import Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, timezone
 from typing import Any
 
 from polyagents.human_eval.blind import SPEAKERS, half
@@ -60,12 +60,13 @@ def answer_of(
         moment = datetime.fromisoformat(str(ended).replace("Z", "+00:00"))  # which Python 3.10 does not read
         if moment.tzinfo is None:
             raise ValueError
-    except ValueError as error:
+        when = moment.astimezone(timezone.utc).isoformat()
+    except (ValueError, OverflowError) as error:
         raise Malformed("an answer does not say when it was given") from error
     left = left_of(pair)
     return ToolAnswer(
         tool, person, pair, left, left ^ speakers.index(str(preferred)), question, reason,
-        float(seconds) if known else None, moment.isoformat(),
+        float(seconds) if known else None, when,
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ def perform(store: EvaluationStore, call: Call) -> tuple[str, str]:
     now, own = store.clock(), select(PaymentRow).where(PaymentRow.key == call.key)
     with store.database.atomic_write() as session:
         row = session.scalars(own).first()
-        if row is not None and row.done:
+        if row is not None and row.done and call.kind != "stop":  # who recruits again must be able to stop again
             return "done before", row.platform_id or ""
         is_first = row is None
         if row is None:

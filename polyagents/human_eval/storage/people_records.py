@@ -5,7 +5,7 @@ from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from sqlalchemy import ColumnElement, delete, func, select
+from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from polyagents.errors import InputError
@@ -115,7 +115,8 @@ def forget(store: EvaluationStore, person: str, answers: bool) -> dict[str, int]
 def forget_older(store: EvaluationStore, days: int, answers: bool) -> dict[str, int]:
     """Do the same for all people of platforms whose last act is so many days ago."""
     before = (store.clock() - timedelta(days=days)).isoformat()
-    old = select(ParticipantRow.annotator).where(ParticipantRow.until < before, ParticipantRow.person.is_not(None))
+    last = func.coalesce(ParticipantRow.ended, ParticipantRow.until)
+    old = select(ParticipantRow.annotator).where(last < before, ParticipantRow.person.is_not(None))
     return forget_all(store, AnnotatorRow.number.in_(old), answers)
 
 
@@ -137,6 +138,8 @@ def forget_one(session: Session, who: AnnotatorRow, answers: bool, now: datetime
     else:
         row.person = row.session = None
         row.back = ""
+        # It may be the name of the submission.
+        session.execute(update(PaymentRow).where(PaymentRow.participant == row.number).values(platform_id=None))
         if row.stage in STAGES:
             row.stage, row.ended = DECLINED, now.isoformat()
     return remove_answers(session, who) if answers else 0
