@@ -1,6 +1,6 @@
 """What came of an evaluation: every judgement, every finished chat, and everybody's progress."""
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 
 from sqlalchemy import ColumnElement, func, select
@@ -84,6 +84,9 @@ def progress(database: Database, question: str) -> Progress:
         ]
         matchups = Counter({matchup(pair, models): 0 for pair in real})
         matchups.update(matchup(pair, models) for pair in valid)
+        own = defaultdict[int, list[tuple[AnswerRow, PairRow]]](list)
+        for answer, assignment, _, pair in rows:
+            own[assignment.annotator].append((answer, pair))
         annotators = session.scalars(select(AnnotatorRow).order_by(AnnotatorRow.number))
         return Progress(
             conversations=len(models),
@@ -91,7 +94,9 @@ def progress(database: Database, question: str) -> Progress:
             checks=len(pairs) - len(real),
             judged=len({pair.number for pair in valid}),
             matchups=dict(sorted(matchups.items())),
-            annotators=[annotator_progress(row, rows, row.number not in failed, question) for row in annotators],
+            annotators=[
+                annotator_progress(row, own[row.number], row.number not in failed, question) for row in annotators
+            ],
         )
 
 
@@ -102,10 +107,9 @@ def matchup(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
 
 
 def annotator_progress(
-    who: AnnotatorRow, every: Sequence[JoinedAnswer], passed: bool, question: str
+    who: AnnotatorRow, own: Sequence[tuple[AnswerRow, PairRow]], passed: bool, question: str
 ) -> AnnotatorProgress:
-    """Count one annotator's progress with a question; `every` has the answers to all questions."""
-    own = [(answer, pair) for answer, assignment, _, pair in every if assignment.annotator == who.number]
+    """Count one annotator's progress with a question; `own` has the annotator's answers to all questions."""
     checks = [answer.choice == pair.right for answer, pair in own if pair.right is not None]
     return AnnotatorProgress(
         name=who.name,
