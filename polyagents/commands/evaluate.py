@@ -1,10 +1,11 @@
 """`polyagents evaluate`: the metrics of a model on a task, with intervals, compared with other models."""
 
 import argparse
+import functools
 import json
 import os
 from collections.abc import Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import positive_int
 from polyagents.commands import parlai_command
@@ -13,6 +14,9 @@ from polyagents.console import decimals, in_columns
 from polyagents.errors import InputError
 from polyagents.files.own_folder import check_out_file
 from polyagents.zoo.models import our_agent
+
+if TYPE_CHECKING:
+    from polyagents.decisions.examples import DecisionExamples
 
 
 class EvaluateParser(TaskCommandParser):
@@ -84,35 +88,44 @@ def run(opt: Mapping[str, Any]) -> None:
 
 
 def decided(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Measure the decisions of the models that are calibrated, by file; a note says why a calibration does not hold."""
-    from polyagents.decisions.calibration import measured, misfit, path_of, plain
-    from polyagents.decisions.scoring import scores_of
+    """Measure the decisions of the models that are calibrated, by file; a note says what is wrong with it."""
+    from polyagents.decisions.calibration import path_of
     from polyagents.parlai_agents.decision_task import examples_of_task
     from polyagents.zoo.resolve import zoo_file
 
-    examples, found = None, {}
+    examples, found = functools.cache(lambda: examples_of_task(models[0])), {}
     for opt in models:
         file = zoo_file(opt["model_file"], opt["datapath"])
-        if not os.path.exists(path_of(file)):
-            continue
-        examples = examples_of_task(opt) if examples is None else examples
-        ranker = load_with_flags(opt, file)
-        calibration = ranker.calibration
-        assert calibration is not None
-        problem = misfit(calibration, ranker.identity, None, 0)
-        found[opt["model_file"]] = (
-            {"note": problem} if problem else plain(measured(calibration, scores_of(ranker.model, examples, None, 0)))
-        )
+        if os.path.exists(path_of(file)):
+            try:
+                found[opt["model_file"]] = decisions_of_model(opt, file, examples())
+            except InputError as error:  # the rankings are measured, whatever the decisions are
+                found[opt["model_file"]] = {"note": str(error)}
     return found
 
 
+def decisions_of_model(opt: Mapping[str, Any], file: str, examples: "DecisionExamples") -> dict[str, Any]:
+    """Measure the decisions of a calibrated model, or return a note that says why its calibration does not hold."""
+    from polyagents.decisions.calibration import measured, misfit, other_count, plain
+    from polyagents.decisions.scoring import scores_of
+
+    ranker = load_with_flags(opt, file)
+    calibration = ranker.calibration
+    assert calibration is not None
+    if problem := misfit(calibration, ranker.identity, None, 0):
+        return {"note": problem}
+    scored = scores_of(ranker.model, examples, None, 0)
+    note = other_count(calibration, scored.scores.shape[1])
+    return plain(measured(calibration, scored)) | ({"note": note} if note else {})
+
+
 def decision_lines(decisions: Mapping[str, dict[str, Any]]) -> list[str]:
-    """Return the table of decisions, with a row for each model, and a line for each whose calibration does not hold."""
+    """Return the table of decisions, with a row for each model that has figures, and the notes."""
     rows = [
         ["", "accuracy", "log loss", "Brier", "calibration error", "none: AUROC", "recall", "precision", "answered"]
     ]
     for file, found in decisions.items():
-        if "note" in found:
+        if "figures" not in found:
             continue
         figures, ece = found["figures"], found["figures"]["ece"]
         numbers = [figures["accuracy"], figures["log_loss"], figures["brier"], ece["value"], figures["auroc"]]

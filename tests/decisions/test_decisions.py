@@ -271,6 +271,26 @@ def test_calibrate_fits_to_a_task_and_evaluate_measures_it(model, tmp_path, caps
     assert f"{file}: The model has changed since it was calibrated" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize(
+    ("damage", "candidates", "said"),
+    [
+        (None, ["", "\tlabel_candidates:so you like red|bye"], "1 of 2 examples have no candidates"),
+        ("{", ["", ""], "calibration.json cannot be read"),
+        (None, [f"\tlabel_candidates:{'|'.join(map(str, range(20)))}"] * 2, "fitted for 1 to 10 options"),
+    ],
+)
+def test_rankings_are_measured_whatever_the_decisions_are(calibrated, tmp_path, capsys, damage, candidates, said):
+    file = copy_model(calibrated("bi"), tmp_path / "bi")
+    Path(path_of(file)).write_text(damage or Path(path_of(calibrated("bi"))).read_text())
+    rows = (f"text:i like red\tlabels:so you like red{own}\tepisode_done:True\n" for own in candidates)
+    (tmp_path / "t.txt").write_text("".join(rows))
+    task = ("-t", "fromfile:parlaiformat", "--fromfile-datapath", tmp_path / "t.txt")
+    own("evaluate", "-mf", file, *task, "--fromfile-datatype-extension", "false", "--out", tmp_path / "out.json")
+    printed, (found,) = capsys.readouterr().out, json.loads((tmp_path / "out.json").read_text())["decisions"].values()
+    assert "MRR" in printed and said in printed and said in found["note"]
+    assert ("figures" in found) == ("options" in said)
+
+
 def test_intents_outside_the_scope_have_no_right_candidate(tmp_path):
     sample = Path(clinc150.__file__).parent / "sample" / "data_full.json"
     (tmp_path / "clinc150").mkdir()
