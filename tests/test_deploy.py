@@ -327,7 +327,7 @@ def test_the_load_test_counts_a_request_in_the_phase_in_which_it_ended():
 
 
 @pytest.mark.parametrize(
-    "text, said", [(None, "none.txt cannot be read (No such file or directory)"), ("\n", "has no context; give one")]
+    "text, said", [(None, "none.txt cannot be read (No such file or directory)"), ("\n", "has no contexts; give one")]
 )
 def test_the_load_test_says_what_is_wrong_with_its_contexts(text, said, tmp_path):
     path = tmp_path / "none.txt"

@@ -67,15 +67,17 @@ def read_contexts(path: str) -> list[str]:
     """Read a file whose lines all have a context.
 
     Raises:
-        OSError: the file cannot be read.
-        InputError: a line has none; the message gives its number. Or there is no line.
+        InputError: a line has none; the message gives its number. Or there is no line, or the file cannot be read.
     """
     contexts = []
-    with opened(path) as file:
-        for line in read_lines(file, name=path):
-            if line.context is None:
-                raise InputError(f"Line {line.number} of {path}: {line.error}")
-            contexts.append(line.context)
+    try:
+        with opened(path) as file:
+            for line in read_lines(file, name=path):
+                if line.context is None:
+                    raise InputError(f"Line {line.number} of {path}: {line.error}")
+                contexts.append(line.context)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); give a file with a context per line.") from error
     if not contexts:
         raise InputError(f"{path} has no contexts; give one per line.")
     return contexts
