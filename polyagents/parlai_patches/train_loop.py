@@ -255,14 +255,24 @@ def after_resuming(train_steps: Any) -> Any:
         with progress_bar(self):
             run_plan.begin_plan(self)
             trained = self.agent
-            if run_plan.is_over(self):  # it was killed at its end; ParlAI would make one more update
-                self.world.shutdown()
+            if run_plan.is_over(self):  # or was killed at its end; ParlAI would make one more update
+                end_again(self)
             else:
                 yield from train_steps(self)
         if hasattr(trained, "rate"):
             self.agent.rate = trained.rate  # of the agent that ParlAI has loaded for the evaluation at the end
 
     return patched
+
+
+def end_again(loop: TrainLoop) -> None:
+    """Do what ParlAI does after the last update: validate it, if that was not done, and take the best model."""
+    loop.run_progress = 1.0
+    loop.world.shutdown()
+    if not train_model.sync_object(loop.saved):
+        loop.save_model()
+    train_model.sync_object(None)  # the first process has written M
+    loop.agent = train_model.create_agent(loop.opt)
 
 
 def counted_by_world(loop: TrainLoop) -> None:

@@ -2,15 +2,18 @@
 
 import contextlib
 import io
+import json
 import shlex
 import sys
 
 import pytest
 import torch
 from commands import KINDS, TINY, colour_dialogues, largest_difference, own, run
+from parlai.scripts import train_model
 from PIL import Image
 
 from polyagents import Ranker
+from polyagents.parlai_patches import run_plan
 from polyagents.parlai_patches.training_end import points_of
 from polyagents.training_loop import training_curve
 from polyagents.training_loop.callbacks import Callback
@@ -100,6 +103,31 @@ def test_the_end_says_what_may_be_deleted_or_deletes_it(way, keep, colours, tmp_
     assert bool(left) == keep and (f"Spare:  {file}.checkpoint (and .opt, .dict), {size:.0f} MB: " in said) == keep
     assert "Spare" in said or not keep
     assert Ranker.load(file).rank("red ?", ["red", "blue"])
+
+
+@pytest.mark.parametrize("where", ["validate_once_more", "load_eval_worlds", ""])
+@pytest.mark.parametrize("rate", [1e-3, 0.5])  # at the second one, the start stays the best model
+def test_a_run_that_had_reached_its_end_evaluates_its_best_model(where, rate, colours, tmp_path, monkeypatch):
+    def killed(*_):
+        raise KeyboardInterrupt
+
+    flags = (*colours, "-lr", rate, "--lr-scheduler", "none", "--max-train-steps", 4, "-vstep", 3)
+    flags = (*FLAGS, *flags, "--save-every-n-secs", 1e-9)
+    run("train_model", "-mf", tmp_path / "undisturbed", *flags)
+    with monkeypatch.context() as patched, contextlib.suppress(KeyboardInterrupt):
+        if where == "validate_once_more":
+            patched.setattr(run_plan, where, killed)
+        elif where:
+            load = train_model.load_eval_worlds
+            at_the_end = lambda agent, opt, kind: killed() if kind == "test" else load(agent, opt, kind)  # noqa: E731
+            patched.setattr(train_model, where, at_the_end)
+        run("train_model", "-mf", tmp_path / "M", *flags)
+    run("train_model", "-mf", tmp_path / "M", *flags)
+    assert largest_difference(tmp_path / "undisturbed", tmp_path / "M") == 0
+    first, again = (json.loads((tmp_path / f"{name}.trainstats").read_text()) for name in ("undisturbed", "M"))
+    for report in ("final_valid_report", "final_test_report"):
+        assert again[report]["loss"] == pytest.approx(first[report]["loss"], rel=1e-6)
+    assert [one["train_steps"] for one in again["valid_reports"]] == [0, 3, 4]
 
 
 @pytest.fixture(scope="module")
