@@ -117,7 +117,8 @@ def budget_of(loop: TrainLoop) -> Budget:
 def is_over(loop: TrainLoop) -> bool:
     """Return whether a ranker's run that is resumed had reached its end."""
     done = budget_of(loop).progress(loop._train_steps, loop._preempted_epochs, loop.train_time.time())
-    return hasattr(loop.agent, "ranking") and loop._train_steps > 0 and done == 1.0
+    impatient = 0 < loop.opt["validation_patience"] <= loop.impatience
+    return hasattr(loop.agent, "ranking") and loop._train_steps > 0 and (impatient or done == 1.0)
 
 
 # ---- validations -----------------------------------------------------------------------------------------------------

@@ -130,6 +130,16 @@ def test_a_run_that_had_reached_its_end_evaluates_its_best_model(where, rate, co
     assert [one["train_steps"] for one in again["valid_reports"]] == [0, 3, 4]
 
 
+def test_a_run_that_has_lost_its_patience_ends_again(colours, tmp_path):
+    steep = ("-lr", 0.5, "--lr-scheduler", "none", "-vstep", 1, "--validation-patience", 2, "--max-train-steps", 20)
+    ends = []
+    for _ in range(2):
+        run("train_model", "-mf", tmp_path / "M", *FLAGS, *colours, *steep)
+        reports = json.loads((tmp_path / "M.trainstats").read_text())["valid_reports"]
+        ends.append([one["train_steps"] for one in reports])
+    assert ends[0] == ends[1] and len(ends[0]) < 20
+
+
 @pytest.fixture(scope="module")
 def learned(tmp_path_factory):
     """The file of a model that has learnt its examples."""
