@@ -10,7 +10,7 @@ from polyagents.errors import InputError, first_line
 from polyagents.files.python_arguments import texts_of
 
 from ..streaming.blocks import Block, Table, of_json_lines, of_parquet, of_saved
-from ..streaming.data_files import DataFiles, split_of
+from ..streaming.data_files import DataFiles, empty_split, split_of
 
 # The names in sentence-transformers' data sets, the most usual one first.
 CONTEXTS = ("query", "anchor", "question")
@@ -103,7 +103,7 @@ def open_split(path: str, split: str) -> Table:
     is_saved = any(os.path.isfile(os.path.join(path, name)) for name in ("dataset_dict.json", "state.json"))
     blocks, columns = saved(path, split) if is_saved else FILES.split(path, split)
     if not blocks or columns is None:
-        raise InputError(f"--hf-dataset {path} has no rows in {split}.")
+        raise empty_split(split, f"--hf-dataset {path} has no rows in {split}.")
     return Table(blocks, columns)
 
 

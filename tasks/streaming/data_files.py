@@ -17,6 +17,10 @@ Reader = Callable[[str], tuple[list[Block], list[str]]]
 """The path of a file -> its rows and the names of its columns."""
 
 
+class EmptySplit(InputError):
+    """A split that has no rows."""
+
+
 @dataclass(frozen=True)
 class DataFiles:
     """A file of rows, or a folder of such files.
@@ -78,6 +82,11 @@ class DataFiles:
             f"{path} has no {split} split (there: {there}); its name begins with "
             f"{' or '.join(NAMES[split])}. To evaluate on another task, give -et."
         )
+
+
+def empty_split(split: str, what: str) -> InputError:
+    """Make the error for a split without rows; `what` says so."""
+    return (NoTestSplit if split == "test" else EmptySplit)(what)
 
 
 def split_of(name: str) -> str | None:

@@ -1,5 +1,6 @@
 """Tables of examples as a ParlAI teacher."""
 
+import contextlib
 import functools
 import itertools
 import random
@@ -15,6 +16,7 @@ from polyagents.text.normalize import normalized
 
 from ..counts import say_once
 from ..streaming.blocks import Table
+from ..streaming.data_files import EmptySplit
 from ..streaming.order import Spot
 from ..streaming.teacher import Stream, StreamTeacher
 from .splits import KINDS, is_divided, open_split, splits_of
@@ -72,38 +74,40 @@ class Data(Stream):
         self.path = path
 
     @functools.cached_property
-    def answers(self) -> dict[str, str] | None:
-        """The labels of train and valid, by how they read; None if there are none, or more than ANSWERS."""
+    def known(self) -> tuple[dict[str, str], dict[str, set[str]]] | None:
+        """The labels of train and valid, by how they read, and what is right for each context of the pool.
+
+        None if there are no labels, or more than ANSWERS.
+        """
         found: dict[str, str] = {}
+        right: dict[str, set[str]] = {}
+        for context, labels in self.pool:
+            right.setdefault(context, set()).update(map(normalized, labels))
         for split in [one for one in splits_of(self.path) if one != "test"]:
-            for example in open_split(self.path, split):
-                for label in example["labels"]:
-                    found.setdefault(normalized(label), label)
-                if len(found) > ANSWERS:
-                    return None
-        return found or None
+            with contextlib.suppress(EmptySplit):
+                for example in open_split(self.path, split):
+                    for label in example["labels"]:
+                        found.setdefault(normalized(label), label)
+                    if example["context"] in right:
+                        right[example["context"]].update(map(normalized, example["labels"]))
+                    if len(found) > ANSWERS:
+                        return None
+        return (found, right) if found else None
 
     @functools.cached_property
-    def right(self) -> dict[str, set[str]]:
-        """The labels of each context of the pool, as they read."""
-        found: dict[str, set[str]] = {}
-        for context, label in self.pool:
-            found.setdefault(context, set()).add(normalized(label))
-        return found
-
-    @functools.cached_property
-    def pool(self) -> list[tuple[str, str]]:
+    def pool(self) -> list[tuple[str, list[str]]]:
         """The contexts and labels of the first examples of the split."""
         some = itertools.islice(self.shards, POOL)
-        return [(example["context"], example["labels"][0]) for example in some if example["labels"]]
+        return [(example["context"], example["labels"]) for example in some if example["labels"]]
 
     def candidates_of(self, example: Mapping[str, Any]) -> list[str]:
         """Return what an example ranks that has no candidates: all labels of the table, or some if these are many."""
-        if self.answers is None:
+        if self.known is None:
             return self.drawn_candidates(example)
+        answers, right = self.known
         labels = {normalized(label): label for label in example["labels"]}
-        known = {*labels, *self.right.get(example["context"], ())}  # another right answer to it is not wrong
-        return [*labels.values(), *(text for reading, text in self.answers.items() if reading not in known)]
+        right_here = {*labels, *right.get(example["context"], ())}  # another right answer to it is not wrong
+        return [*labels.values(), *(text for reading, text in answers.items() if reading not in right_here)]
 
     def drawn_candidates(self, example: Mapping[str, Any]) -> list[str]:
         """Return the labels of an example and of other ones, all of which read differently.
@@ -114,9 +118,9 @@ class Data(Stream):
         found = {normalized(label): label for label in example["labels"]}
         draw = random.Random(example["context"])
         for _ in range(5 * CANDIDATES):  # more than are wanted, as replies repeat
-            if len(found) >= CANDIDATES:
+            if not self.pool or len(found) >= CANDIDATES:
                 break
-            context, label = self.pool[int(draw.random() * len(self.pool))]
+            context, labels = self.pool[int(draw.random() * len(self.pool))]
             if context != example["context"]:  # another right answer to it is not wrong
-                found.setdefault(normalized(label), label)
+                found.setdefault(normalized(labels[0]), labels[0])
         return list(found.values())

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from polyagents.errors import InputError, NoTestSplit
+from polyagents.errors import InputError
 from polyagents.training_loop.text_example import FIELDS, listed, read_example
 
 from ..streaming.blocks import Block, Table, of_csv, of_json_lines, of_parquet
-from ..streaming.data_files import NAMES, DataFiles, split_of
+from ..streaming.data_files import NAMES, DataFiles, empty_split, split_of
 
 # What others call our columns, for a sentence that says what to rename.
 OTHER_NAMES = {
@@ -86,17 +86,17 @@ def open_split(path: str, split: str) -> Table:
     if not is_divided(path):
         blocks, columns = FILES.split(path, split)
         if not blocks or columns is None:
-            raise InputError(f"{path} has no rows in {split}.")
+            raise empty_split(split, f"{path} has no rows in {split}.")
         return Table(blocks, columns)
     read, columns = FILES.read(path)
     if not read or columns is None:
         raise InputError(f"{path} has no rows.")
     chosen = list(parts_of(read, split))
     if not chosen:
-        kind = NoTestSplit if split == "test" else InputError
-        raise kind(
+        raise empty_split(
+            split,
             f"{path} has too few rows: a checksum of the context puts a tenth each into valid and test, and none is "
-            f"in {split}. Add rows, or give a folder with files named train, valid and test."
+            f"in {split}. Add rows, or give a folder with files named train, valid and test.",
         )
     return Table(chosen, columns)
 

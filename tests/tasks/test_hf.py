@@ -85,6 +85,12 @@ def test_rows_are_examples(data):
         teacher(TASK, "test", hf_dataset=str(data))
 
 
+def test_an_empty_test_set_is_none(tmp_path):
+    (tmp_path / "test.jsonl").write_text("")
+    with pytest.raises(NoTestSplit, match="no rows in test"):
+        open_split(str(tmp_path), "test")
+
+
 def test_one_block_at_a_time_is_in_memory(data):
     table = open_split(str(data), "train")
     assert sum(table.sizes) == 25 and len(table.sizes) > 2

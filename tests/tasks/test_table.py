@@ -261,6 +261,9 @@ def test_a_row_group_has_a_limit_that_is_known_before_it_is_read(column, how, tm
 def test_too_few_rows_for_a_split(tmp_path):
     path = written(tmp_path / "a.jsonl", [{"context": "a", "label": "b"}])
     others = [split for split in ("train", "valid", "test") if split != part_of("a")]
+    (tmp_path / "test.csv").write_text("context,label\n")
+    with pytest.raises(NoTestSplit, match="no rows in test"):
+        open_split(str(tmp_path), "test")
     for split in others:
         with pytest.raises(InputError, match=f"too few rows: .* none is in {split}"):
             open_split(str(path), split)
@@ -285,6 +288,32 @@ def test_an_evaluation_ranks_all_labels_of_train_and_valid(tmp_path):
     valid, test = ([[*one["label_candidates"]] for one in some] for some in found.values())
     assert [{*answers} - {*one} for one in valid] == [set(), {"another right answer"}, {"answer 8"}]
     assert test == [["new", *answers], ["same.", *answers[1:]]]
+
+
+def test_another_right_answer_to_a_context_is_no_candidate_in_whatever_row_it_is(tmp_path):
+    labels = [("q", ["one", "two"]), ("q", "three"), ("r", "x")]
+    written(tmp_path / "train.jsonl", [{"context": "q", "label": "four"}])
+    written(tmp_path / "valid.jsonl", [{"context": context, "label": label} for context, label in labels])
+    lists = [[*message["label_candidates"]] for message in told(TASK, "valid", table_path=str(tmp_path))]
+    assert lists == [["one", "two", "x"], ["three", "x"], ["x", "four", "one", "two", "three"]]
+
+
+@pytest.mark.parametrize("form", ["file", "empty files", "without labels", "no label at all"])
+def test_an_evaluation_needs_no_other_split(form, tmp_path):
+    contexts = [f"c{i}" for i in range(50) if part_of(f"c{i}") == "test"]
+    rows = [{"context": context, "label": "" if "label" in form else "a"} for context in contexts]
+    if form == "file":
+        path = written(tmp_path / "a.csv", rows)
+    else:
+        path = tmp_path
+        written(tmp_path / "test.csv", rows)
+        for split in ("train", "valid") if form == "empty files" else ():
+            (tmp_path / f"{split}.csv").write_text("context,label\n")
+        if form == "without labels":
+            written(tmp_path / "train.jsonl", [{"context": "q", "label": f"answer {i}"} for i in range(1_001)])
+    found = told(TASK, "test", table_path=str(path))
+    assert [message["text"] for message in found] == contexts
+    assert {(*message["label_candidates"],) for message in found} == {() if "label" in form else ("a",)}
 
 
 def test_an_evaluation_among_many_labels_asks_among_twenty(tmp_path, monkeypatch):
