@@ -93,8 +93,8 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
     """
     if index_type not in INDEX_TYPES[1:]:
         raise InputError(f"--index-type {index_type!r}: there are {', '.join(INDEX_TYPES)}.")
-    known = describe(store)
-    if known is not None and known.index_type == index_type:
+    known = read_description(store.folder)
+    if known is not None and (known.index_type, known.identity) == (index_type, store.identity):
         with contextlib.suppress(InputError):  # damaged: it is built again
             store.shortlist = open_shortlist(store)
             return known
@@ -178,19 +178,28 @@ def measured_recall(exact: np.ndarray, found: np.ndarray) -> tuple[float, float]
 
 def describe(store: CandidateStore) -> Description | None:
     """Return the description of the index for a store in its present state; None if there is none."""
+    description = read_description(store.folder)
+    if description is None or description.identity == store.identity:
+        return description
+    say(
+        f"The {description.index_type} index of {store.folder} was built before candidates were added: searching "
+        f"exactly until {builder_of(store)} is run with --index-type {description.index_type} again."
+    )
+    return None
+
+
+def read_description(folder: str) -> Description | None:
+    """Return the description in a store's folder; None if there is none."""
     try:
-        description = read_fields(os.path.join(store.folder, DESCRIPTION), Description)
+        found = read_fields(os.path.join(folder, DESCRIPTION), Description)
     except (OSError, ValueError):
         return None
-    if description.index_type not in INDEX_TYPES[1:]:
-        return None
-    if description.identity != store.identity:
-        say(
-            f"The {description.index_type} index of {store.folder} was built before candidates were added: searching "
-            f"exactly until build_index is run with --index-type {description.index_type} again."
-        )
-        return None
-    return description
+    return found if found.index_type in INDEX_TYPES[1:] else None
+
+
+def builder_of(store: CandidateStore) -> str:
+    """Return the command that builds an index anew: build_index would undo changes of the candidates, and refuses."""
+    return "polyagents index add" if store.manifest.source is None else "polyagents build_index"
 
 
 def open_shortlist(store: CandidateStore) -> FaissShortlist | None:
@@ -206,8 +215,8 @@ def open_shortlist(store: CandidateStore) -> FaissShortlist | None:
 
     path = os.path.join(store.folder, description.file)
     damaged = InputError(
-        f"{path} is missing or damaged; run build_index with --index-type {description.index_type} again, or remove "
-        f"{DESCRIPTION} next to it to search exactly."
+        f"{path} is missing or damaged; run {builder_of(store)} with --index-type {description.index_type} again, or "
+        f"remove {DESCRIPTION} next to it to search exactly."
     )
     try:
         if not is_as_written(store, description):

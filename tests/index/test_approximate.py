@@ -246,16 +246,22 @@ def test_an_index_of_other_candidates_is_not_used(store, capsys):
     build_shortlist(store, "ivfpq", query())
     longer = store.append(ListedTexts([str(COUNT)]), encode)
     assert open_shortlist(longer) is None
-    assert "was built before candidates were added" in capsys.readouterr().err
-    build_shortlist(longer, "ivfpq", query())
+    told = capsys.readouterr().err
+    assert "was built before candidates were added" in told
+    assert "polyagents index add is run with --index-type ivfpq again" in told  # build_index refuses what was added to
+    made = build_shortlist(longer, "ivfpq", query())
     assert open_shortlist(longer) is not None
+    assert "added" not in capsys.readouterr().err
+    (Path(longer.folder) / made.file).unlink()
+    with pytest.raises(InputError, match="run polyagents index add with --index-type ivfpq again"):
+        open_shortlist(longer)
 
 
 def test_a_damaged_index_is_refused(store, tmp_path):
     made = build_shortlist(store, "hnsw", query())
     file = tmp_path / "index" / made.file
     file.write_bytes(file.read_bytes()[:1000])
-    with pytest.raises(InputError, match="missing or damaged"):
+    with pytest.raises(InputError, match="missing or damaged; run polyagents build_index"):
         open_shortlist(store)
     file.unlink()
     with pytest.raises(InputError, match="missing or damaged"):
