@@ -23,6 +23,7 @@ from .pair import Pair
 
 ENDINGS = (".jsonl", ".ndjson", ".json", ".txt")
 PACKED = (".zst", ".gz", ".bz2")
+TABLES = (".csv", ".tsv", ".parquet")  # whose rows are no lines of a dialogue
 PARTS = "unfinished-pairs"  # a folder beside the pairs, removed once they are complete
 DUMP = "RC_"  # what the names of Reddit's comment dumps begin with: RC_2016-01.zst
 
@@ -50,6 +51,11 @@ def files_below(source: str) -> list[File]:
     if not os.path.isdir(source):
         if not os.path.isfile(source):
             raise InputError(f"{source} is neither a file nor a folder.")
+        if unpacked(source).lower().endswith(TABLES):
+            raise InputError(
+                f"{source} is a table; read it with -t polyagents.tasks.table --table-path, or, if it is plain text, "
+                f"give it a name that ends in .txt."
+            )
         return [File(source, os.path.basename(source))]
     every = []
     for folder, below, names in os.walk(source):

@@ -19,7 +19,7 @@ def read_manifest(folder: str, format: int, missing: str) -> dict[str, Any]:
         missing: the error message if there is none, with {folder} and {reason}.
 
     Raises:
-        InputError: there is none, or it is damaged.
+        InputError: there is none, or it is damaged, or a file of the data is missing.
     """
     path = os.path.join(folder, MANIFEST)
     try:
@@ -27,15 +27,23 @@ def read_manifest(folder: str, format: int, missing: str) -> dict[str, Any]:
     except OSError as error:
         raise InputError(missing.format(folder=folder, reason=error.strerror)) from error
     except ValueError as error:
-        raise InputError(f"{path} is damaged; delete {folder} and build again.") from error
+        raise damaged(path, "is damaged") from error
     if not isinstance(found, dict) or not all(fits(found.get(name), hint) for name, hint in FIELDS.items()):
-        raise InputError(f"{path} is damaged; delete {folder} and build again.")
+        raise damaged(path, "is damaged")
     if found["options"].get("format") != format:
         raise InputError(f"{path} is of another version; build the data again, into another folder.")
     if outside := [name for name, _ in found["shards"] if os.path.basename(name) != name]:
-        raise InputError(f"{path} names {outside[0]}, which is not in its folder; delete {folder} and build again.")
+        raise damaged(path, f"names {outside[0]}, which is not in its folder")
+    names = [*(name for name, _ in found["shards"]), "valid.jsonl", "test.jsonl"]
+    if gone := [name for name in names if not os.path.exists(os.path.join(folder, name))]:
+        raise damaged(os.path.join(folder, gone[0]), "is missing")
     made: dict[str, Any] = found
     return made
+
+
+def damaged(path: str, what: str) -> InputError:
+    """Make the error for a file of finished data, which a build does not make again; `what` follows its path."""
+    return InputError(f"{path} {what}; delete {os.path.dirname(path)} and build again.")
 
 
 def is_finished(folder: str) -> bool:

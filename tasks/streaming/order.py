@@ -12,8 +12,9 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
-from polyagents.errors import InputError
 from polyagents.files.json_files import parse_json
+
+from .data_manifest import damaged
 
 
 class Spot(NamedTuple):
@@ -116,7 +117,7 @@ class Shards:
         except ValueError:
             pass
         path, _ = self.files[spot.shard]
-        raise InputError(f"Line {spot.row + 1} of {path} is not an example; build the data again.")
+        raise damaged(path, f"has a line {spot.row + 1:,} that is not an example")
 
     def _load(self, shard: int) -> list[bytes]:
         path, count = self.files[shard]
@@ -124,7 +125,7 @@ class Shards:
             with open(path, "rb") as file:
                 lines = file.readlines()
         except OSError as error:
-            raise InputError(f"{path} cannot be read ({error.strerror}); build the data again.") from error
+            raise damaged(path, f"cannot be read ({error.strerror})") from error
         if len(lines) != count:
-            raise InputError(f"{path} has {len(lines):,} examples instead of {count:,}; build the data again.")
+            raise damaged(path, f"has {len(lines):,} examples instead of {count:,}")
         return lines

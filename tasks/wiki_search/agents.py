@@ -13,7 +13,7 @@ from parlai.utils.data import DatatypeHelper
 from polyagents.errors import InputError
 from polyagents.files.lines import opened, text_lines
 
-from ..streaming.data_manifest import files_of
+from ..streaming.data_manifest import damaged, files_of
 from ..streaming.order import Shards, Spot, some_others
 from ..streaming.teacher import Stream, StreamTeacher
 from .splitting import POOL, read_manifest
@@ -105,7 +105,7 @@ def first_of_pool(folder: str, wanted: int, was_asked: bool) -> list[str]:
         with opened(path) as file:
             found = list(itertools.islice(text_lines(file, path), max(wanted, 0)))
     except OSError as error:
-        raise InputError(f"{path} cannot be read ({error.strerror}); build the data again.") from error
+        raise damaged(path, f"cannot be read ({error.strerror})") from error
     if wanted < 0 or (len(found) < wanted and was_asked):
         raise InputError(f"--wiki-eval-candidates {wanted}: the pool {path} has {len(found):,} articles; give fewer.")
     return found

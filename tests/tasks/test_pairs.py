@@ -409,6 +409,9 @@ def test_sources_and_folders_that_cannot_be_used(tmp_path, refused):
     out = tmp_path / "out"
     assert "arguments are required: --outdir" in refused("--source", tmp_path / "fine.txt")
     assert "is neither a file nor a folder" in refused("--source", tmp_path / "nothing", "--outdir", out)
+    for name in ("a.CSV", "a.tsv.gz", "a.parquet"):
+        (tmp_path / name).write_text("context,label\nhi,hello\n")
+        assert "is a table; read it with" in refused("--source", tmp_path / name, "--outdir", out)
     assert "holds no file *.jsonl" in refused("--source", tmp_path / "empty", "--outdir", out)
     assert "no pair that can be used (2 malformed lines)" in refused("--source", tmp_path / "no.jsonl", "--outdir", out)
     assert "no line follows another" in refused("--source", tmp_path / "one.txt", "--outdir", out)
@@ -499,8 +502,11 @@ def test_shards_that_are_damaged(data, tmp_path):
     for path in data.iterdir():
         (tmp_path / path.name).write_bytes(path.read_bytes())
     (tmp_path / "valid.jsonl").write_bytes((data / "valid.jsonl").read_bytes()[:90])
-    with pytest.raises(InputError, match=r"valid.jsonl has \d examples instead of \d+; build the data again"):
+    with pytest.raises(InputError, match=r"valid.jsonl has \d examples instead of \d+; delete .* and build again"):
         teacher(tmp_path, "-dt", "valid").act()
+    (tmp_path / "valid.jsonl").unlink()
+    with pytest.raises(InputError, match=r"valid.jsonl is missing; delete .* and build again"):
+        teacher(tmp_path, "-dt", "train")
     (tmp_path / "manifest.json").write_text("{")
     with pytest.raises(InputError, match=r"manifest\.json is damaged"):
         teacher(tmp_path)

@@ -569,8 +569,11 @@ def test_no_data_and_data_that_are_damaged(data, tmp_path):
     for name in DATA:
         (copy / name).write_bytes((data / name).read_bytes())
     (copy / "valid.jsonl").write_bytes((data / "valid.jsonl").read_bytes()[:300])
-    with pytest.raises(InputError, match=r"valid.jsonl has \d examples instead of 12; build the data again"):
+    with pytest.raises(InputError, match=r"valid.jsonl has \d examples instead of 12; delete .* and build again"):
         teacher(copy, "-dt", "valid").act()
+    (copy / "valid.jsonl").unlink()
+    with pytest.raises(InputError, match=r"valid.jsonl is missing; delete .* and build again"):
+        teacher(copy, "-dt", "train")
     (copy / "manifest.json").write_text("{")
     with pytest.raises(InputError, match=r"manifest\.json is damaged"):
         teacher(copy)
