@@ -46,6 +46,7 @@ OF_PARLAI = {
     "Connection broken too many times": "The data of this task, or a model, could not be downloaded: no server "
     "answers; connect to the network, give --datapath a folder that has it, or try --task polyagents.tasks.sample, "
     "which needs no download.",
+    "true label missing": "An example of the task has candidates without its label; mend the task's files.",
     "please specify either a model_file or dict_file": "Training needs --model-file M, where the model is written.",
 }
 

@@ -1,4 +1,4 @@
-"""The file that the user gives to ParlAI's task `fromfile` or `jsonfile`; ParlAI opens and reads it without a check."""
+"""Files that ParlAI reads without a check: of its tasks `fromfile` and `jsonfile`, and of tasks without any example."""
 
 import contextlib
 import functools
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from parlai.core.opt import Opt
-from parlai.core.teachers import ConversationTeacher, FbDeprecatedDialogTeacher, ParlAIDialogTeacher
+from parlai.core.teachers import ConversationTeacher, DialogData, FbDeprecatedDialogTeacher, ParlAIDialogTeacher
 from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError, NoTestSplit, first_line
@@ -22,6 +22,7 @@ def apply() -> None:
     for teacher in (ConversationTeacher, FbDeprecatedDialogTeacher):
         teacher.setup_data = yielding_examples(teacher.setup_data)
     ParlAIDialogTeacher._setup_data = reading_examples(ParlAIDialogTeacher._setup_data)
+    DialogData.__init__ = with_examples(DialogData.__init__)
 
 
 def check(task: str, opt: Opt) -> None:
@@ -72,6 +73,26 @@ def reading_examples(setup_data: Any) -> Any:
     def patched(self: Any, path: str) -> None:
         with refused_where_damaged(path):
             setup_data(self, path)
+
+    return patched
+
+
+def with_examples(init: Any) -> Any:
+    """Wrap the making of a task's data, so that a file without examples is refused: a stream would look for ever."""
+
+    def patched(self: Any, opt: Opt, data_loader: Any = None, *args: Any, **kwargs: Any) -> None:
+        def load(path: Any) -> Iterator[Any]:
+            found = False
+            for example in data_loader(path):
+                found = True
+                yield example
+            if not found:
+                split = DatatypeHelper.fold(opt["datatype"])
+                raise (NoTestSplit if split == "test" else InputError)(
+                    f"{path} has no examples that can be used in {split}; mend it, or give another --task."
+                )
+
+        init(self, opt, data_loader and load, *args, **kwargs)
 
     return patched
 

@@ -24,7 +24,7 @@ from parlai.tasks.convai2.agents import SelfOriginalTeacher
 from parlai.tasks.convai2.worlds import InteractiveWorld, SelfChatWorld
 from parlai.utils.data import DatatypeHelper
 
-from polyagents.errors import NoTestSplit
+from polyagents.errors import InputError, NoTestSplit
 from polyagents.files.lines import opened, without_mark
 from polyagents.tasks.counts import TABLE_1, check_count
 
@@ -55,6 +55,10 @@ class PersonaTeacher(FbDeprecatedDialogTeacher):
             for dialogue in dialogues(super().setup_data(file)):
                 for number, entry in enumerate(persona_first(dialogue)):
                     found += 1
+                    if len(entry) > 3 and entry[1] and entry[3] and entry[1][0] not in entry[3]:
+                        raise InputError(
+                            f"{path}, example {found:,}: its candidates lack the label {entry[1][0]!r:.60}."
+                        )
                     yield entry, number == 0
         if not (self.sample or self.stream):
             check_count(self.opt, "ConvAI2", DatatypeHelper.fold(self.datatype), found, "examples", path)

@@ -78,7 +78,7 @@ class Targets:
         self.places = array("i"), array("i")  # of the targets: dialogue, message
         for number, dialogue in enumerate(self.dialogues):
             for place, message in enumerate(dialogue):
-                if place and message.text:
+                if place and message.text.strip():
                     self.places[0].append(number)
                     self.places[1].append(place)
 

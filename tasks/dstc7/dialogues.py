@@ -72,7 +72,7 @@ def read_questions(path: str, answers_path: str | None) -> Iterator[DialogueExam
         label = None if answer_id == NO_ANSWER else find_label(options, answer_id, answer)
         if label is None and answer_id != NO_ANSWER:
             raise InputError(f"{path}, example-id {name}: the correct answer is not among the candidates.")
-        candidates = [option["utterance"] for option in options]
+        candidates = [utterance_of(option) for option in options]
         random.Random(number).shuffle(candidates)  # ParlAI's order, the same in every run
         return DialogueExample(tuple(messages(example)), label, candidates)
 
@@ -83,7 +83,7 @@ def given_answer(example: dict[str, Any]) -> tuple[str | None, str]:
     """Return the candidate-id, if there is one, and the text of the correct answer."""
     answer = example["options-for-correct-answers"][0]
     answer_id = answer.get("candidate-id")
-    return answer_id, "" if answer_id == NO_ANSWER else answer["utterance"]
+    return answer_id, "" if answer_id == NO_ANSWER else utterance_of(answer)
 
 
 def find_label(options: list[dict[str, Any]], answer_id: str | None, answer: str) -> str | None:
@@ -96,14 +96,21 @@ def find_label(options: list[dict[str, Any]], answer_id: str | None, answer: str
     """
     for option in options:
         if answer_id is not None and option.get("candidate-id") == answer_id:
-            return str(option["utterance"])
+            return utterance_of(option)
     return answer if any(option["utterance"] == answer for option in options) else None
 
 
 def messages(example: dict[str, Any]) -> Iterator[DialogueMessage]:
     """Yield what was said so far. The names of the two speakers are shared between messages."""
     for message in example["messages-so-far"]:
-        yield DialogueMessage(sys.intern(message["speaker"]), message["utterance"])
+        yield DialogueMessage(sys.intern(message["speaker"]), utterance_of(message))
+
+
+def utterance_of(message: dict[str, Any]) -> str:
+    """Return what a message or candidate says; a TypeError says that this is no text."""
+    if not isinstance(text := message["utterance"], str):
+        raise TypeError(f"an utterance is {text!r:.60}, and no text")
+    return text
 
 
 def read_examples(path: str, read: Callable[[dict[str, Any], int], T]) -> Iterator[T]:

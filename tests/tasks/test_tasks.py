@@ -4,6 +4,7 @@ import csv
 import json
 import os
 import random
+import re
 import shutil
 from pathlib import Path
 
@@ -13,8 +14,10 @@ from parlai.core.loader import load_world_module
 from teachers import label, plain, teacher, told
 
 from polyagents import InputError
+from polyagents.errors import NoTestSplit
 from polyagents.tasks import counts, dstc7, one_message
 from polyagents.tasks.dstc7.dialogues import read_dialogues
+from polyagents.tasks.ubuntu.rows import EVALUATION
 
 FOLDER = Path(dstc7.__file__).parents[1]
 DSTC7, UBUNTU, CONVAI2 = (f"polyagents.tasks.{name}" for name in ("dstc7", "ubuntu", "convai2"))
@@ -215,6 +218,11 @@ def cut(text):
     return text[: len(text) // 2]
 
 
+def no_text(text):
+    """The first message of all says nothing."""
+    return re.sub('("utterance": )".*?"', r"\1null", text, count=1)
+
+
 @pytest.mark.parametrize(
     ("name", "split", "change", "sentence"),
     [
@@ -223,6 +231,8 @@ def cut(text):
         ("train_subtask_1.json", "train", lambda text: "[]", "has no examples"),
         ("dev_subtask_1.json", "valid", lambda text: '[{"text": "hi"}]', "example 1: .*'example-id'"),
         ("dev_subtask_1.json", "valid", lambda text: "[7]", "example 1: not in the format"),
+        ("train_subtask_1.json", "train", no_text, "example 1: .*an utterance is None"),
+        ("dev_subtask_1.json", "valid", no_text, "example 1: .*an utterance is None"),
         ("test_subtask_1.json", "test", cut, "is damaged after its example [12]"),
         ("responses_subtask_1.tsv", "test", cut, "(no answer for example-id 3|after line 2)"),
         ("responses_subtask_1.tsv", "test", lambda text: text.replace("\t", " "), "after line 0: not an example's id"),
@@ -306,6 +316,16 @@ def test_candidates_are_shuffled_by_the_number_of_their_row():
     assert len(places) > 3
 
 
+@pytest.mark.parametrize("datatype", ["train", "train:ordered", "train:stream", "valid", "test:stream"])
+def test_a_file_without_examples_is_refused(datatype, datapath):
+    split = datatype.split(":")[0]
+    names, row = ("Context,Utterance,Label", "hi,hello,0") if split == "train" else (",".join(EVALUATION), "")
+    (datapath / "Ubuntu" / f"{split}.csv").write_text(f"{names}\n{row}\n")
+    kind = NoTestSplit if split == "test" else InputError
+    with pytest.raises(kind, match=rf"{split}.csv has no examples that can be used in {split}"):
+        teacher(UBUNTU, datatype, datapath).act()
+
+
 def test_a_streams_length_is_not_that_of_parlais_teacher(datapath):
     assert teacher("ubuntu", "train:stream", datapath).num_examples() == 21
     assert teacher(UBUNTU, "train:stream", datapath).num_examples() == 14
@@ -385,6 +405,12 @@ def test_the_messages_are_parlais(split, datapath):
 
 def test_who_speaks_first_does_so_after_a_mark():
     assert sum(message["text"].split("\n")[-1] == "__SILENCE__" for message in told(f"{CONVAI2}:sample", "train")) == 1
+
+
+def test_candidates_without_the_label_are_refused(datapath):
+    (datapath / "ConvAI2" / "valid_self_original.txt").write_text("1 hi\thello .\t\tno .|bye .\n")
+    with pytest.raises(InputError, match=r"valid_self_original.txt, example 1: its candidates lack the label"):
+        teacher(CONVAI2, "valid", datapath)
 
 
 def test_persona_lines_come_first_wherever_the_file_has_them(datapath):

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 from types import SimpleNamespace
 
 import pytest
@@ -71,6 +72,7 @@ def test_batch_and_epochs_fit_the_examples(examples, batch, epochs):
 def test_validations_take_a_share_of_the_run():
     assert [validations(affordable) for affordable in (0.1, 2, 5.5, 11, 1e9)] == [1, 1, 4, 10, 10]
     assert [held_out_examples(affordable, 5_000) for affordable in (10, 3_000, 20_000)] == [32, 1_500, 5_000]
+    assert held_out_examples(math.inf, 5_000) == 5_000  # the examples are not counted
     assert held_out_examples(10, 20) == 20
 
 
