@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import positive_int
 from polyagents.commands import parlai_command
-from polyagents.commands.task_parser import TaskCommandParser, load_with_flags
+from polyagents.commands.task_parser import TaskCommandParser, files_read, load_with_flags
 from polyagents.console import decimals, in_columns
 from polyagents.errors import InputError
 from polyagents.files.own_folder import check_out_file
@@ -146,6 +146,6 @@ def check_flags(opt: Mapping[str, Any]) -> None:
     flags = {f"--{name.replace('_', '-')}": opt[name] for name in ("out", "trec_run", "trec_qrels")}
     given = {flag: path for flag, path in flags.items() if path is not None}
     for flag, path in given.items():
-        check_out_file(flag, path, (opt["model_file"], opt.get("table_path")))
+        check_out_file(flag, path, (opt["model_file"], *(opt["compare"] or ()), *files_read(opt)))
     if len({os.path.realpath(path) for path in given.values()}) < len(given):
         raise InputError(f"{', '.join(given)} name the same file; give each its own name.")

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import Real, positive_int
-from polyagents.commands.task_parser import TaskCommandParser
+from polyagents.commands.task_parser import TaskCommandParser, files_read
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.json_files import json_number
@@ -51,7 +51,7 @@ def run(opt: Mapping[str, Any]) -> None:
     """Read, search, write; then report the result."""
     if not opt["datatype"].startswith("train"):
         raise InputError(f"--datatype {opt['datatype']}: mine_negatives reads training examples only; remove it.")
-    check_out_file("--outfile", opt["outfile"], (opt["miner"], opt.get("table_path"), opt["candidates_file"]))
+    check_out_file("--outfile", opt["outfile"], (opt["miner"], opt["candidates_file"], *files_read(opt)))
 
     from polyagents.files.atomic import atomic_write  # these import torch: errors in flags are reported before
     from polyagents.index.builder import BLOCK
@@ -69,7 +69,7 @@ def run(opt: Mapping[str, Any]) -> None:
     if not pairs:
         raise InputError(f"--task {opt['task']} has no training example with text and label; give another task.")
     texts: Texts = given or ListedTexts([pair.label for pair in pairs])
-    as_json = opt["outfile"].endswith(".jsonl")
+    as_json = opt["outfile"].lower().endswith(".jsonl")
     if not as_json:
         check_texts(text for pair in pairs for text in pair)
         check_texts(text for start in range(0, len(texts), BLOCK) for text in texts.part(start, start + BLOCK))
@@ -148,7 +148,7 @@ def report_mined(opt: Mapping[str, Any], counts: "Counts", skipped: int, candida
     )
     second = "2" if "fromfile" in opt["task"] else ""  # the task's own flags are taken
     task = f"fromfile:parlaiformat{second} --fromfile-datapath{second}"
-    task = "polyagents.tasks.hf --hf-dataset" if opt["outfile"].endswith(".jsonl") else task
+    task = "polyagents.tasks.hf --hf-dataset" if opt["outfile"].lower().endswith(".jsonl") else task
     say(
         f"Train on it: train_model -t {task} {opt['outfile']} --candidates inline -et {opt['task']} (and the flags "
         f"of that task)"

@@ -139,3 +139,24 @@ def test_no_command_replaces_its_model_or_its_table(command, trained, tmp_path, 
         with pytest.raises(InputError, match="would replace what is read"):
             own(command, "-mf", file, "-t", "polyagents.tasks.table", "--table-path", table, flag, out)
     assert contents(tmp_path) == before
+
+
+@pytest.mark.parametrize("command", ["evaluate", "mine_negatives"])
+@pytest.mark.parametrize(
+    ("task", "given", "file"),
+    [
+        ("polyagents.tasks.hf", "hf-dataset", "F.jsonl"),
+        ("polyagents.tasks.pairs", "pairs-path", "folder/train-00000.jsonl"),
+        ("polyagents.tasks.wiki_search", "wiki-search-path", "folder/valid.jsonl"),
+        ("fromfile:parlaiformat", "fromfile-datapath", "F.txt"),
+        ("fromfile:parlaiformat2", "fromfile-datapath2", "F.txt"),
+        ("jsonfile", "jsonfile-datapath", "F.jsonl"),
+    ],
+)
+def test_no_command_replaces_what_its_task_reads(command, task, given, file, trained, tmp_path):
+    (tmp_path / file).parent.mkdir(exist_ok=True)
+    (tmp_path / file).write_text("kept")
+    path, flag = tmp_path / file.split("/")[0], {"evaluate": "--out", "mine_negatives": "--outfile"}[command]
+    with pytest.raises(InputError, match="would replace what is read"):
+        own(command, "-mf", trained("bi"), "-t", task, f"--{given}", path, flag, tmp_path / file)
+    assert (tmp_path / file).read_text() == "kept"
