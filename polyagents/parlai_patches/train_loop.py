@@ -255,7 +255,7 @@ def after_resuming(train_steps: Any) -> Any:
         with progress_bar(self):
             run_plan.begin_plan(self)
             trained = self.agent
-            if run_plan.is_over(self):  # or was killed at its end; ParlAI would make one more update
+            if run_plan.is_over(self):  # ParlAI would make one more update
                 end_again(self)
             else:
                 yield from train_steps(self)

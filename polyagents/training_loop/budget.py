@@ -74,4 +74,4 @@ def validations(affordable: float) -> int:
 
 def held_out_examples(affordable: float, held_out: int) -> int:
     """Return how many of the validation examples a run takes, so that its start and its end fit into its share."""
-    return min(held_out, int(max(min(affordable / 2, held_out), FEWEST_HELD_OUT)))  # affordable may be infinite
+    return int(min(held_out, max(affordable / 2, FEWEST_HELD_OUT)))  # affordable may be infinite
