@@ -63,7 +63,7 @@ def examples_of(given: Iterable[Any], candidates: Any = None, groups: Sequence[i
         if with_own < len(examples):
             raise InputError(
                 f"{len(examples) - with_own:,} of {len(examples):,} examples have no candidates; give all of them "
-                f"their own, or options for all."
+                f"their own, or options for all (--options-file)."
             )
         lists = [distinct([*(one.candidates or ()), *missing(one)]) for one in examples]
         if len({tuple(sorted(one)) for one in lists}) > 1:
@@ -74,7 +74,7 @@ def examples_of(given: Iterable[Any], candidates: Any = None, groups: Sequence[i
         if len(candidates) > MOST_ANSWERS:
             raise InputError(
                 f"The examples have {len(candidates):,} different labels, too many to be the options of each; give "
-                f"candidates."
+                f"candidates, or a file of them (--options-file)."
             )
     options = options_of(candidates)
     for place, own in enumerate(labels):

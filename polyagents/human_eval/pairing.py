@@ -18,7 +18,7 @@ Matchup = tuple[str, str]
 
 
 def read_matchups(given: str, models: Sequence[str]) -> list[Matchup]:
-    """Parse `A:B,A:C` or `all`; names of models may have colons and commas of their own.
+    """Parse `A:B,A:C` or `all`; names of models may have colons and commas of their own. B:A is the matchup A:B.
 
     A model that is not there, or meets itself, is an InputError.
     """
@@ -28,8 +28,10 @@ def read_matchups(given: str, models: Sequence[str]) -> list[Matchup]:
         if not found:
             raise InputError(f"--matchups all needs two models, and there are conversations of {there}; import more.")
         return found
-    named = {f"{first}:{second}": (first, second) for first, second in itertools.permutations(models, 2)}
-    met: dict[frozenset[str], Matchup] = {}
+    named = {
+        f"{one}:{other}": (min(one, other), max(one, other)) for one, other in itertools.permutations(models, 2)
+    }
+    met: dict[Matchup, None] = {}
     rest = given
     while rest:
         name = max((name for name in named if f"{rest},".startswith(f"{name},")), key=len, default=None)
@@ -38,9 +40,9 @@ def read_matchups(given: str, models: Sequence[str]) -> list[Matchup]:
                 f"--matchups {given}: {rest.split(',')[0]!r} is not a pair of two different models; there are "
                 f"{there}. Give all, or for instance A:B,A:C."
             )
-        met.setdefault(frozenset(named[name]), named[name])
+        met[named[name]] = None
         rest = rest[len(name) + 1 :]
-    return list(met.values())
+    return list(met)
 
 
 def make_pairs(

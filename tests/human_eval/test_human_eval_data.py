@@ -576,7 +576,7 @@ def test_two_speakers_of_one_conversation_are_no_pair_and_a_self_chat_is_judged_
 def test_matchups_of_names_with_colons_and_commas():
     models = ["a", "zoo:x/model", "runs/1,2/M", "a:b", "b"]
     given = "zoo:x/model:runs/1,2/M,a:b:b,a:b,b:a"
-    assert read_matchups(given, models) == [("zoo:x/model", "runs/1,2/M"), ("a:b", "b"), ("a", "b")]
+    assert read_matchups(given, models) == [("runs/1,2/M", "zoo:x/model"), ("a:b", "b"), ("a", "b")]
 
 
 def test_pairs_command(step, tmp_path):
@@ -591,7 +591,9 @@ def test_pairs_command(step, tmp_path):
     again, said = step("pairs", "--per-matchup", 3, "--checks", checks)
     assert (again["added"], again["pairs"], again["checks"]) == (0, 3, 1)
     assert "All 3 pairs exist already: nothing is added" in said
-    people, _ = step("pairs", "--matchups", "a:human,b:human", "--per-matchup", 1)
+    reversed_, _ = step("pairs", "--matchups", "b:a", "--per-matchup", 3)
+    assert (reversed_["added"], reversed_["matchups"]) == (0, ["a:b"])
+    people, _ = step("pairs", "--matchups", "a:human,human:b", "--per-matchup", 1)
     assert people["matchups"] == ["a:human", "b:human"] and people["pairs"] == 5
 
 
