@@ -1,6 +1,6 @@
 """What training costs besides its encoders: `python -m polyagents.benchmarks.loops --backbone FOLDER -t TASK`.
 
-ParlAI's loop (`train_model`) and that of `Ranker.train` make updates of a bi-encoder whose backbone computes nothing.
+The loops of ParlAI (`train_model`) and of `Ranker.train` make updates of a bi-encoder whose backbone computes nothing.
 What remains is reading, tokenising, candidates, chunks, the loss and metrics: the time of a batch below which a GPU
 would have to wait for its host.
 """

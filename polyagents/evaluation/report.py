@@ -29,7 +29,7 @@ class Evaluated:
         dialogues: [E], the dialogue of each example, numbered from 0.
         digest: equal for models that ranked the same examples.
         batchsize: how many examples a batch had, at most.
-        no_label: how many further examples had no label, and were skipped.
+        no_label: how many other examples had no label and were skipped.
         no_candidates: how many examples had no candidates of their own, and ranked the labels of their batch.
     """
 

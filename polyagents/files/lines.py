@@ -12,7 +12,7 @@ from polyagents.errors import InputError
 
 LONGEST = 16 * 2**20  # bytes of a line, a cell or a record. Chosen here: a thousand times the longest dialogues
 
-# The beginnings of files that are no text, and what they are.
+# The beginnings of files that are not text, and what they are.
 NO_TEXTS = {
     re.compile(rb"\x1f\x8b|BZh[1-9]1AY&SY|\x28\xb5\x2f\xfd|\xfd7zXZ"): "is compressed; decompress it first",
     re.compile(rb"PK\x03\x04"): "is a zip archive, such as an Excel workbook; save the sheet as CSV in UTF-8",
@@ -49,10 +49,10 @@ def lines_of(file: BinaryIO, name: str, longest: int = LONGEST, is_typed: bool =
     Args:
         name: the file's name in error sentences.
         longest: bytes of a line.
-        is_typed: whether a carriage return may be part of a text, and is no other system's end of a line.
+        is_typed: whether a carriage return may be part of a text, rather than another system's end of a line.
 
     Raises:
-        InputError: the file is no text, but compressed, say; or a line is longer, such as a file without line ends; no
+        InputError: the file is not text, but compressed, say; or a line is longer, such as a file without line ends; no
             more than `longest` bytes are read of it.
     """
     at_start = not file.seekable() or file.tell() == 0

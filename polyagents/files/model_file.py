@@ -41,7 +41,7 @@ def read(path: str) -> dict[str, Any]:
     """
     with opened(path) as held:
         # safetensors opens a file twice, for the header and for the weights: halves of two files would be wrong
-        # weights. If a training replaces the file, this name still means the open one; Windows replaces no open file.
+        # weights. If a run replaces the file, this name still means the open one; Windows replaces no open file.
         descriptor = f"/dev/fd/{held.fileno()}"
         with safe_open(descriptor if os.path.exists(descriptor) else held.name, "pt") as file:
             metadata = file.metadata() or {}

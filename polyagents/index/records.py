@@ -139,7 +139,7 @@ class Records(Texts):
         return [record.text for record in self.records(start, stop)]
 
     def records(self, start: int, stop: int) -> list[Record]:
-        """Return the candidates from one place to another, without the last; errors are those of `part`."""
+        """Return the candidates from one place to another, without the last; errors as of `part`."""
         rows = self._rows(self.kept[start:stop])
         return [record_of(row, self.fields, self.name) for row in rows]
 

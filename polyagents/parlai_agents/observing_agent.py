@@ -27,7 +27,7 @@ def real_labels(obs: Any) -> tuple[str, ...]:
 
 
 def with_lists_of_texts(message: Message) -> Message:
-    """Return a message whose lists can be read more than once; refuse values that are no texts.
+    """Return a message whose lists can be read more than once; refuse values that are not texts.
 
     ParlAI would rank a text in place of a list letter by letter.
     """

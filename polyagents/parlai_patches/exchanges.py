@@ -153,7 +153,7 @@ class Asked(NamedTuple):
     """A teacher, and what it needs to judge the reply to its last message.
 
     Attributes:
-        can_wait: whether the reply may come after further messages: the teacher needs nothing else for it.
+        can_wait: whether the reply may come after more messages: the teacher needs nothing else for it.
     """
 
     teacher: Any

@@ -100,11 +100,11 @@ def of_training_data(init: Any) -> Any:
 
 
 def check_data(opt: Opt) -> None:
-    """Refuse another datatype than that of training, another dictionary, and a bad --final-extra-opt."""
+    """Refuse a datatype other than training's, another dictionary, and a bad --final-extra-opt."""
     if not str(opt.get("model")).startswith("polyagents:"):
         return
     if not (name := str(opt.get("dict_class") or OWN_DICTIONARIES)).startswith(OWN_DICTIONARIES):
-        raise InputError(f"--dict-class {name}: the vocabulary is that of the backbone; omit the flag.")
+        raise InputError(f"--dict-class {name}: the vocabulary is the backbone's; omit the flag.")
     if not is_training_run(opt):
         raise InputError(
             f"--datatype {opt.get('datatype')}: training learns from training examples only; omit the flag, or give "
@@ -200,7 +200,7 @@ def over_first_examples(run_eval: Any) -> Any:
         is_final = kwargs.get("write_log") and "extra_log_suffix" not in kwargs
         noted = Noted([world.num_examples() or world.limit for world in worlds])
         if datatype == "test" and worlds and [world.digest_of_all() for world in worlds] == known.get("valid"):
-            logging.info(f"--task {opt['task']} gives its valid set for test: the result is that of valid, above.")
+            logging.info(f"--task {opt['task']} gives its valid set for test: see the result on valid, above.")
             known["test"] = known["valid"]
             return dict(self.final_valid_report)
         kept: Noted | None = vars(self).get("noted_of_kept")

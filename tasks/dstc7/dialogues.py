@@ -107,7 +107,7 @@ def messages(example: dict[str, Any]) -> Iterator[DialogueMessage]:
 
 
 def utterance_of(message: dict[str, Any]) -> str:
-    """Return what a message or candidate says; a TypeError says that this is no text."""
+    """Return what a message or candidate says; a TypeError says that this is not text."""
     if not isinstance(text := message["utterance"], str):
         raise TypeError(f"an utterance is {text!r:.60}, and no text")
     return text

@@ -21,7 +21,7 @@ OTHER_NAMES = {
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The columns that are read; further ones are ignored."""
+    """The columns that are read; others are ignored."""
 
     names: tuple[str, ...] = FIELDS
 

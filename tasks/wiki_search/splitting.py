@@ -24,7 +24,7 @@ from .parts import Part
 POOL = "pool.txt"
 FORMAT = 1  # of the data and of the rules by which they are made
 SHARD = 8_192  # examples of a shard of the training set, which a teacher has in memory: about 30 MB
-SMALLEST = 10  # articles that make a training, a validation and a test set
+SMALLEST = 10  # articles, enough for a train, a valid and a test split
 QUIET = 100_000  # articles that are split in some seconds
 
 
