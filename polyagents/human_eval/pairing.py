@@ -28,9 +28,7 @@ def read_matchups(given: str, models: Sequence[str]) -> list[Matchup]:
         if not found:
             raise InputError(f"--matchups all needs two models, and there are conversations of {there}; import more.")
         return found
-    named = {
-        f"{one}:{other}": (min(one, other), max(one, other)) for one, other in itertools.permutations(models, 2)
-    }
+    named = {f"{one}:{other}": (min(one, other), max(one, other)) for one, other in itertools.permutations(models, 2)}
     met: dict[Matchup, None] = {}
     rest = given
     while rest:
