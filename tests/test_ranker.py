@@ -289,6 +289,14 @@ def test_an_index_of_other_weights_is_refused(poly, trained, tmp_path):
     assert changed != before
 
 
+@pytest.mark.parametrize("ask", [Ranker.rank, Ranker.score, Ranker.decide])
+def test_what_another_model_prepared_is_refused(ask, ranker, trained):
+    other, rows = Ranker.load(trained("uni")), [{"id": "a", "text": "hello"}]
+    with pytest.raises(InputError, match="prepare them"):
+        ask(ranker, "hi", other.prepare(rows))
+    ask(other, "hi", other.prepare(rows))
+
+
 def other_weight(model):
     with torch.no_grad():
         next(model.module.candidate_encoder.parameters())[0, 0] += 1

@@ -48,7 +48,13 @@ def parser() -> argparse.ArgumentParser:
         task_required=True,
         evaluates=True,
     )
-    parser.add_argument("--compare", nargs="+", metavar="MODEL_FILE", help="other models, each compared with the first")
+    parser.add_argument(
+        "--compare",
+        nargs="+",
+        action="extend",
+        metavar="MODEL_FILE",
+        help="other models, each compared with the first",
+    )
     parser.add_argument(
         "-ne",
         "--num-examples",

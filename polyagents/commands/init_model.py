@@ -24,6 +24,7 @@ def parser() -> argparse.ArgumentParser:
     source.add_argument(
         "--average",
         nargs="+",
+        action="extend",
         metavar="M",
         help="the models of one training with other seeds: the mean of their weights is as fast as one of them, and "
         "usually ranks better than each",

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint, utf8
 from polyagents.files.python_arguments import texts_of
 from polyagents.index.builder import Encode, encoded
@@ -190,7 +191,9 @@ class ListedCandidates(Listing):
         return len(self.read)
 
     def check_model(self, model: RankingModel) -> None:
-        """Any model may ask, since no candidate is encoded."""
+        """Refuse, with an InputError, another model than the one that reads the candidates."""
+        if model is not self.model:
+            raise InputError("Another model was to read these candidates: prepare them again, with this one.")
 
     def query(self, model: RankingModel, contexts: Contexts) -> Contexts:
         """Return the contexts as they are."""

@@ -85,19 +85,21 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None, spar
 
 def next_commands(opt: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return the next commands for a trained ranker; the options file of the model has the flags of the model."""
-    model, task = ("-mf", opt["model_file"]), flags_of_task(opt)
+    model, learnt, held_out = ("-mf", opt["model_file"]), opt["task"], opt.get("evaltask") or opt["task"]
+    several = "," in held_out  # evaluate takes one task
+    evaluate, metrics = ("eval_model", "metrics") if several else ("evaluate", "R@1, R@5, R@10 and MRR, with intervals")
     return (
-        (command("evaluate", *model, "-t", opt["task"], *task), "R@1, R@5, R@10 and MRR, with intervals"),
-        (command("interactive", *model, "-t", opt["task"], *task), "chat with it"),
+        (command(evaluate, *model, "-t", held_out, *flags_of_task(opt, held_out)), metrics),
+        (command("interactive", *model, "-t", learnt, *flags_of_task(opt, learnt)), "chat with it"),
         (command("serve", *model), "a chat page, and JSON endpoints"),
     )
 
 
-def flags_of_task(opt: Mapping[str, Any]) -> list[str]:
+def flags_of_task(opt: Mapping[str, Any], task: str) -> list[str]:
     """Return a task's flags that the user gave, and `--datapath`: ParlAI does not take them from a model's file."""
     parser, given = ParlaiParser(False, False), opt.get("override", {})
     others = {action.dest for action in parser._actions}
-    parser.add_task_args(opt["task"], Opt(opt))
+    parser.add_task_args(task, Opt(opt))
     own = {action.dest: max(action.option_strings, key=len) for action in parser._actions if action.dest not in others}
     found = [(flag, given[name]) for name, flag in (own | {"datapath": "--datapath"}).items() if name in given]
     return [str(part) for flag, value in found for part in (flag, value) if value is not None]

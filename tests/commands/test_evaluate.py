@@ -205,7 +205,7 @@ def test_of_one_dialogue_there_is_no_interval(trained, report, tmp_path):
 
 def test_models_are_compared_with_the_first(trained, report):
     poly, bi = trained("poly"), trained("bi")
-    found, lines = report(poly, *SOME, "--compare", bi, poly)
+    found, lines = report(poly, *SOME, "--compare", bi, "--compare", poly)
     assert [one["model_file"] for one in found["models"]] == [poly, bi, poly]
     assert found["models"][0]["less_the_first"] == {}
     assert values(found, 1) == values(report(bi, *SOME)[0])

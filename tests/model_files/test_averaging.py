@@ -76,7 +76,7 @@ def test_adapters_are_merged_before(start, tmp_path):
 
 def test_the_command_writes_it_and_overwrites_nothing(start, tmp_path, capsys):
     files = [other_weights(start("bi"), tmp_path / f"run{seed}", seed) for seed in (1, 2)]
-    own("init_model", "--average", *files, "-mf", tmp_path / "mean")
+    own("init_model", "--average", files[0], "--average", files[1], "-mf", tmp_path / "mean")
     assert f"{tmp_path / 'mean'} is a bi-encoder: polyagents rank" in capsys.readouterr().out
     expected = Ranker.average(files).score("hi", ["hello", "bye"])
     assert Ranker.load(tmp_path / "mean").score("hi", ["hello", "bye"]).tolist() == expected.tolist()

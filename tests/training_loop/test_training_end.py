@@ -14,7 +14,7 @@ from PIL import Image
 
 from polyagents import Ranker
 from polyagents.parlai_patches import run_plan
-from polyagents.parlai_patches.training_end import points_of
+from polyagents.parlai_patches.training_end import next_commands, points_of
 from polyagents.training_loop import training_curve
 from polyagents.training_loop.callbacks import Callback
 from polyagents.training_loop.summary import Summary
@@ -23,6 +23,7 @@ from polyagents.training_loop.training_curve import Point, draw_beside, draw_cur
 PAIRS = [{"context": text, "label": label} for text, label, _ in colour_dialogues(16)]
 SMALL = {"model": "bi", "backbone": "scratch:tiny", "batchsize": 8, "log_every_n_steps": 1}
 LINE = [Point(1, 3.0, 0.1), Point(2, 2.0, 0.4)]
+SAMPLE, TABLE = "polyagents.tasks.sample", "polyagents.tasks.table"
 FLAGS = ("-m", KINDS["bi"], *TINY, "--log-every-n-steps", "1", "-vstep", "2")
 
 
@@ -62,6 +63,19 @@ def test_train_model_says_its_result_and_what_to_run_next(colours, tmp_path, cha
     own(*commands[0][1:], "--num-examples", "4")
     assert "R@1" in capsys.readouterr().out
     assert chat(commands[1][3], ["i like red more than blue"], *commands[1][4:])[0]
+
+
+@pytest.mark.parametrize(
+    ("tasks", "said"),
+    [
+        ({"task": f"{SAMPLE},{TABLE}"}, f"eval_model -mf M -t {SAMPLE},{TABLE} --table-path T.csv"),
+        ({"task": SAMPLE, "evaltask": TABLE}, f"evaluate -mf M -t {TABLE} --table-path T.csv"),
+        ({"task": TABLE, "evaltask": SAMPLE}, f"evaluate -mf M -t {SAMPLE}"),
+    ],
+)
+def test_what_to_run_next_is_possible_with_the_task_of_the_held_out_examples(tasks, said):
+    first, *_ = next_commands({"model_file": "M", "override": {"table_path": "T.csv"}, **tasks})
+    assert first[0] == f"polyagents {said}"
 
 
 def test_the_curves_of_a_resumed_training_have_those_of_the_first_run(colours, tmp_path, drawn):
