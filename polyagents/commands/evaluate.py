@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import positive_int
 from polyagents.commands import parlai_command
-from polyagents.commands.task_parser import TaskCommandParser, files_read, load_with_flags
+from polyagents.commands.task_parser import TaskCommandParser, load_with_flags
 from polyagents.console import decimals, in_columns
 from polyagents.errors import InputError
-from polyagents.files.own_folder import check_out_file
+from polyagents.files.own_folder import check_out_file, files_read
 from polyagents.zoo.models import our_agent
 
 if TYPE_CHECKING:

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import Real, positive_int
-from polyagents.commands.task_parser import TaskCommandParser, files_read
+from polyagents.commands.task_parser import TaskCommandParser
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.json_files import json_number
-from polyagents.files.own_folder import check_out_file
+from polyagents.files.own_folder import check_out_file, files_read
 
 if TYPE_CHECKING:
     from polyagents.mining import Counts, Mined

@@ -13,9 +13,6 @@ if TYPE_CHECKING:
     from polyagents.ranker import Ranker
 
 BATCH = 64  # of an evaluation
-# What a task, or a model that ranks its examples, reads.
-FILES_OF_TASKS = [f"{task}_datapath{second}" for task in ("fromfile", "jsonfile") for second in ("", "2")]
-FILES_OF_TASKS += ["table_path", "hf_dataset", "pairs_path", "wiki_search_path", "fixed_candidates_path"]
 
 
 def load_with_flags(opt: Mapping[str, Any], file: str, only: Sequence[str] | None = None) -> "Ranker":
@@ -25,11 +22,6 @@ def load_with_flags(opt: Mapping[str, Any], file: str, only: Sequence[str] | Non
     names = only or {"backend", *loading_options(file)}
     given = {name: value for name, value in opt["override"].items() if name in names}
     return Ranker.load(file, opt["no_cuda"], opt["gpu"], **given)
-
-
-def files_read(opt: Mapping[str, Any]) -> list[str | None]:
-    """Return the files and folders that the flags of the task give; None for a flag that is not there."""
-    return [opt.get(name) for name in FILES_OF_TASKS]
 
 
 class TaskCommandParser(CommandParser):

@@ -1,13 +1,17 @@
 """What a command may write: a folder that is new, empty, or its own; this is decided here for all commands."""
 
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
 
 from polyagents.errors import InputError
 
 LOCK = ".lock"  # of `exclusive_folder`
 # What a command finds by the name of a model file.
 MODEL_PARTS = ("", ".opt", ".dict", ".dict.codecs", ".calibration.json", ".trainstats")
+# What a task, or a model that ranks its examples, reads.
+FILES_OF_TASKS = [f"{task}_datapath{second}" for task in ("fromfile", "jsonfile") for second in ("", "2")]
+FILES_OF_TASKS += ["table_path", "hf_dataset", "pairs_path", "wiki_search_path", "fixed_candidates_path"]
 
 
 def refuse_foreign(folder: str, kind: str, flag: str, is_own: Callable[[str], bool] = lambda folder: False) -> None:
@@ -82,6 +86,11 @@ def check_out_file(flag: str, path: str, inputs: Iterable[str | None] = ()) -> N
         parts = [f"{own}{checkpoint}{part}" for checkpoint in ("", ".checkpoint") for part in MODEL_PARTS]
         if target in parts or target.startswith(f"{own}{os.sep}"):
             raise InputError(f"{flag} {path} would replace what is read from {source}; give another name.")
+
+
+def files_read(opt: Mapping[str, Any]) -> list[str | None]:
+    """Return the files and folders that the flags of the task give; None for a flag that is not there."""
+    return [opt.get(name) for name in FILES_OF_TASKS]
 
 
 def make_folder_of(file: str) -> None:

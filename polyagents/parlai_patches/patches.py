@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import distributed
 
-from polyagents.parlai_patches import compat, every_utterance, exchanges, short_help, train_loop, worlds
+from polyagents.parlai_patches import compat, every_utterance, exchanges, out_files, short_help, train_loop, worlds
 
 
 def apply() -> None:
@@ -19,6 +19,7 @@ def apply() -> None:
     compat.apply()
     train_loop.patch_for_all_agents()
     every_utterance.apply()
+    out_files.apply()
     worlds.apply()
     short_help.apply()
     if "parlai.scripts.multiprocessing_train" in sys.modules:
