@@ -134,6 +134,16 @@ def test_a_name_that_no_file_can_have_is_refused_before_anything_is_written_or_l
     assert [str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*")] == ["there"]
 
 
+@pytest.mark.parametrize("options", [{}, {"load_from_checkpoint": False}])
+def test_no_model_replaces_a_file_that_is_none(options, ranker, tmp_path):
+    file = tmp_path / "replies.txt"
+    file.write_text("hello")
+    for call in (ranker.save, lambda name: Ranker.train(PAIRS, name, **TINY, **options)):
+        with pytest.raises(InputError, match="is not a model file"):
+            call(file)
+    assert [path.read_text() for path in tmp_path.iterdir()] == ["hello"]
+
+
 @pytest.mark.parametrize("convert", [pd.Series, lambda rows: pd.Series(rows, index=list("dcba")), np.array, tuple])
 def test_examples_in_any_container_and_texts_to_rank(convert, trained):
     pairs = [{"context": "hi", "label": one} for one in ("hello", "i ski", "i have two dogs", "bye")]

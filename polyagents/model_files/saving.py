@@ -8,6 +8,7 @@ from typing import Any
 import torch
 import transformers
 
+from polyagents.errors import InputError
 from polyagents.files import model_file
 from polyagents.files.atomic import atomic_folder, refuse_no_file, write_text
 from polyagents.models.adapters import trained_weights
@@ -24,14 +25,25 @@ def save_model(model: RankingModel, file: str, state: Mapping[str, Any] | None =
         state: other tensors and plain values for the weights' file, of a run that may be resumed.
 
     Raises:
-        InputError: the disk is full, or the files may not be written.
+        InputError: the disk is full, the files may not be written, or M is another file.
     """
-    refuse_no_file(file)  # before M.dict and M.opt are written
+    refuse_other_file(file)  # before M.dict and M.opt are written
     options = {**model.settings.saved, "model": f"polyagents:{model.architecture}", "dict_file": f"{file}.dict"}
     made_for = {name: options.get(name) for name in ("backbone", "vocabulary", "task")}
     DictionaryFile(model.tokenizer, config_values(model.context_encoder.backbone), made_for).write(f"{file}.dict")
     write_text(f"{file}.opt", json.dumps(options, indent=4) + "\n")
     model_file.write(file, {"model": trained_weights(model.module), "number_training_updates": 0, **(state or {})})
+
+
+def refuse_other_file(file: str) -> None:
+    """Refuse a name that no model file can have, or a file that is none; M.opt, written before M, tells.
+
+    Raises:
+        InputError: it is such a name.
+    """
+    refuse_no_file(file)
+    if os.path.exists(file) and not os.path.exists(f"{file}.opt"):
+        raise InputError(f"{file} is there, and is not a model file ({file}.opt is missing); give another name.")
 
 
 FILES = {"config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "tokenizer_config.json"}

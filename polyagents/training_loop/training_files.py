@@ -13,13 +13,13 @@ import torch
 from torch import Tensor
 
 from polyagents.errors import InputError
-from polyagents.files.atomic import clear_leftovers, refuse_no_file
+from polyagents.files.atomic import clear_leftovers
 from polyagents.files.hashing import utf8
 from polyagents.files.locks import lock_model
 from polyagents.files.own_folder import make_folder_of
 from polyagents.model_files.initial_weights import CHECKPOINT
 from polyagents.model_files.loading import checked_weights, read_weights
-from polyagents.model_files.saving import save_model
+from polyagents.model_files.saving import refuse_other_file, save_model
 from polyagents.models.adapters import load_weights
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training.candidate_sources import TrainingCandidates
@@ -57,7 +57,7 @@ class TrainingFiles:
         self._replaces = not resume  # a checkpoint of another run
         if file is None:
             return
-        refuse_no_file(file)
+        refuse_other_file(file)
         make_folder_of(file)
         self._lock = lock_model(file)
         clear_leftovers(file)
