@@ -2,7 +2,6 @@
 
 import functools
 import os
-from collections.abc import Mapping
 from typing import Any
 
 from parlai.core.opt import Opt
@@ -32,9 +31,11 @@ def apply() -> None:
         script.get_task_world_logs = get_task_world_logs
 
 
-def check(opt: Mapping[str, Any]) -> None:
+def check(opt: Opt) -> None:
     """Refuse, with an InputError, an output that cannot be written, or would replace what the command reads."""
     model = opt.get("model_file")
+    if (opt.get("report_filename") or "").startswith(("./", "../")):
+        opt["report_filename"] = os.path.abspath(opt["report_filename"])  # ParlAI would append it to the model's name
     for name in ("report_filename", "world_logs", "outfile"):
         path = opt.get(name)
         if not path:

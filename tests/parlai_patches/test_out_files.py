@@ -35,6 +35,14 @@ def test_a_report_that_cannot_be_written_is_refused_and_its_folder_is_made(train
     assert (tmp_path / "new" / "report.json").stat().st_size
 
 
+def test_a_report_beside_or_above_has_its_own_name(trained, tmp_path, monkeypatch):
+    (tmp_path / "here").mkdir()
+    monkeypatch.chdir(tmp_path / "here")
+    for name in ("./report.json", "../report.json"):
+        run("eval_model", "-mf", trained("bi"), *FEW, "--report-filename", name)
+        assert (tmp_path / "here" / name).stat().st_size
+
+
 @pytest.mark.parametrize("form", ["conversations", "parlai"])
 def test_each_of_several_tasks_has_a_log(form, trained, tmp_path):
     tasks, logs = f"{SAMPLE},polyagents.tasks.dstc7:sample", tmp_path / "logs"
