@@ -8,6 +8,7 @@ import contextlib
 import functools
 import os
 import re
+import shlex
 import sys
 import threading
 import time
@@ -32,6 +33,11 @@ def one_line(text: str, kept: str = "(?!)") -> str:
     By default none is kept, so that no name forges a line or a column.
     """
     return re.sub(f"({kept})|{CONTROL}", lambda part: part[1] or f"\\u{ord(part[0]):04x}", text)
+
+
+def command(*words: object) -> str:
+    """Return a command line of `polyagents` that can be pasted into a shell."""
+    return shlex.join(["polyagents", *map(str, words)])
 
 
 class Output:

@@ -17,6 +17,7 @@ from typing import Any
 
 from polyagents.backends.runtimes import Runtime
 from polyagents.backends.tracing import Signature
+from polyagents.console import command
 from polyagents.errors import InputError
 from polyagents.files.atomic import clear_leftovers, temporary_name, write_text
 from polyagents.files.hashing import file_digest, fingerprint
@@ -110,9 +111,13 @@ def temporary_folder(folder: str) -> Iterator[str]:
     graphs = os.path.join(folder, GRAPHS)
     clear_leftovers(graphs)
     temporary = temporary_name(graphs)
-    os.mkdir(temporary)
     try:
+        os.mkdir(temporary)
         yield temporary
+    except OSError as error:
+        raise InputError(
+            f"{folder} cannot be written ({error.strerror or error}); the earlier files are kept."
+        ) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 
@@ -183,4 +188,4 @@ def checked_graphs(model_file: str, runtime: Runtime, manifest: ExportManifest) 
 
 def export_command(model_file: str, runtime: Runtime) -> str:
     """Return the command that exports a model."""
-    return f"polyagents export -mf {model_file} --to {runtime.name}"
+    return command("export", "-mf", model_file, "--to", runtime.name)

@@ -1,6 +1,8 @@
 """Exports every encoder of a model as graphs for another runtime, and compares them with torch before they are used."""
 
+import errno
 import os
+import shutil
 from collections.abc import Sequence
 from dataclasses import dataclass
 
@@ -26,6 +28,7 @@ from polyagents.ranking.ranking_model import RankingModel
 # The largest difference of an output from torch's, as a part of the largest output. fp32 differs in the order of sums:
 # MiniLM and the tiny models of the tests by 1e-6. A larger difference is an error.
 SAME = 1e-3
+FULL = 2**20  # fewer free bytes are a full disk, for which each runtime has an error of its own
 
 
 @dataclass(frozen=True)
@@ -48,6 +51,11 @@ def export_model(model: RankingModel, model_file: str, to: str, int8: bool = Fal
     """
     runtime = find_runtime(to)
     runtime.require(runtime.exports_with)
+    if bits := model.settings.ranking.backbone_bits:
+        raise InputError(
+            f"The weights of this backbone are in {bits} bits (--backbone-bits), which only torch reads; use --backend "
+            f"torch."
+        )
     folder, calls = folder_of(model_file, runtime), recorded_calls(model)
     graphs: list[GraphFiles] = []
     differences = [0.0]
@@ -77,9 +85,11 @@ def write_graph(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Run
     except (InputError, OSError, MemoryError):
         raise
     except Exception as error:  # each tracer and runtime raises a dozen kinds, by version
+        if shutil.disk_usage(os.path.dirname(path)).free < FULL:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)) from error
         raise InputError(
-            f"This backbone ({kind}) cannot be exported to {runtime.label} ({first_line(error)[:200]}); use --backend "
-            f"torch, or another --to."
+            f"This backbone ({kind}) cannot be exported to {runtime.label} ({first_line(cause_of(error))[:200]}); use "
+            f"--backend torch, or another --to."
         ) from error
     if not off <= (1.0 if int8 else SAME):
         raise InputError(
@@ -87,6 +97,11 @@ def write_graph(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Run
             f"difference is {off:.2g} of the largest output; use --backend torch, or another --to."
         )
     return off
+
+
+def cause_of(error: BaseException) -> BaseException:
+    """Return the first error of a chain: torch's exporter says what is wrong in that one only."""
+    return error if error.__cause__ is None else cause_of(error.__cause__)
 
 
 @torch.no_grad()

@@ -112,6 +112,8 @@ def atomic_folder(folder: str, kind: str, is_own: Callable[[str], bool] = lambda
             return
         for name in sorted(os.listdir(temporary), key=lambda name: name.startswith("model")):
             os.replace(os.path.join(temporary, name), os.path.join(folder, name))
+    except InputError as error:  # of a file in it
+        raise InputError(str(error).replace(temporary, folder)) from error
     except (OSError, SafetensorError) as error:
         raise InputError(
             f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}); the earlier files are kept."

@@ -1,5 +1,6 @@
 """Writes a model atomically: `M` (weights), `M.opt` (options) and `M.dict` (tokenizer); or a Hugging Face folder."""
 
+import contextlib
 import json
 import os
 from collections.abc import Mapping
@@ -21,6 +22,8 @@ from polyagents.text.tokenizer import RankingTokenizer
 def save_model(model: RankingModel, file: str, state: Mapping[str, Any] | None = None) -> None:
     """Write a model that `load_model`, `Ranker.load` and ParlAI's commands open; the weights come last.
 
+    Without them, no new `M.opt` or `M.dict` stays, which the same command would not overwrite.
+
     Args:
         state: other tensors and plain values for the weights' file, of a run that may be resumed.
 
@@ -30,9 +33,16 @@ def save_model(model: RankingModel, file: str, state: Mapping[str, Any] | None =
     refuse_other_file(file)  # before M.dict and M.opt are written
     options = {**model.settings.saved, "model": f"polyagents:{model.architecture}", "dict_file": f"{file}.dict"}
     made_for = {name: options.get(name) for name in ("backbone", "vocabulary", "task")}
-    DictionaryFile(model.tokenizer, config_values(model.context_encoder.backbone), made_for).write(f"{file}.dict")
-    write_text(f"{file}.opt", json.dumps(options, indent=4) + "\n")
-    model_file.write(file, {"model": trained_weights(model.module), "number_training_updates": 0, **(state or {})})
+    new = [part for part in (f"{file}.dict", f"{file}.opt") if not os.path.lexists(part)]
+    try:
+        DictionaryFile(model.tokenizer, config_values(model.context_encoder.backbone), made_for).write(f"{file}.dict")
+        write_text(f"{file}.opt", json.dumps(options, indent=4) + "\n")
+        model_file.write(file, {"model": trained_weights(model.module), "number_training_updates": 0, **(state or {})})
+    except BaseException:
+        for part in new:
+            with contextlib.suppress(OSError):
+                os.remove(part)
+        raise
 
 
 def refuse_other_file(file: str) -> None:

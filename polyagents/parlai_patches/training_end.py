@@ -9,9 +9,9 @@ from parlai.scripts.train_model import TrainLoop
 from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
-from polyagents.console import say
+from polyagents.console import command, say
 from polyagents.parlai_patches.run_plan import kept_report
-from polyagents.training_loop.summary import Summary, command
+from polyagents.training_loop.summary import Summary
 from polyagents.training_loop.training_curve import Point, draw_beside
 from polyagents.training_loop.training_files import after_the_end
 

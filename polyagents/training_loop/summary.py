@@ -1,7 +1,6 @@
 """What a run says: at its start what it chose, at its end its result, the place of the model and the next commands."""
 
 import re
-import shlex
 from collections.abc import Container, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -98,11 +97,6 @@ def meaning_of(summary: Summary) -> str:
 def among_text(candidates: float, ranked: str) -> str:
     """Say among how many candidates validation examples were ranked, and what these are."""
     return f"{candidates:.4g} candidates on average{f' ({ranked})' if ranked else ''}"
-
-
-def command(*words: object) -> str:
-    """Return a command line of `polyagents` that can be pasted into a shell."""
-    return shlex.join(["polyagents", *map(str, words)])
 
 
 def decisions_of(model: RankingModel) -> dict[str, Any]:

@@ -3,8 +3,11 @@
 import hashlib
 import io
 import json
+import re
+import shlex
 import shutil
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import numpy as np
 import onnx
@@ -216,7 +219,7 @@ def test_other_options_of_the_model_are_refused(exported):
 
 @pytest.mark.parametrize("to", RUNTIMES)
 def test_what_is_not_there_is_said_in_one_sentence(to, trained, monkeypatch):
-    assert f"polyagents export -mf {trained('bi')} --to {to}" in refusal(trained("bi"), to)
+    assert shlex.join(["polyagents", "export", "-mf", trained("bi"), "--to", to]) in refusal(trained("bi"), to)
     assert "give auto, torch, onnx or openvino" in refusal(trained("bi"), "tensorrt")
     monkeypatch.setattr(runtimes.importlib.util, "find_spec", lambda name: None)
     assert f"pip install 'polyagents[{to}]'" in refusal(trained("bi"), to)
@@ -383,6 +386,26 @@ def test_what_computes_something_else_is_not_published(trained, tmp_path, monkey
     opened = runtime.open_graph
     monkeypatch.setattr(runtime, "open_graph", lambda path: lambda *given: opened(path)(*given) * 1.01)
     with pytest.raises(InputError, match="does not compute the same as torch"):
+        export_model(Ranker.load(file).model, str(file), "onnx")
+    assert [path.name for path in (tmp_path / "M.onnx").iterdir()] == [".polyagents-export"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "free", "said"),
+    [
+        (OSError(28, "No space left on device"), 2**30, "M.onnx cannot be written (No space left on device)"),
+        (RuntimeError("iostream error"), 0, "M.onnx cannot be written (No space left on device)"),
+        (RuntimeError("step 3/3"), 2**30, "cannot be exported to ONNX Runtime (no operator)"),
+    ],
+)
+def test_a_full_disk_and_what_a_runtime_lacks_are_told_apart(fault, free, said, trained, tmp_path, monkeypatch):
+    def write(*given):
+        raise fault from ValueError("no operator")
+
+    file = copy_model(trained("cross"), tmp_path / "M")
+    monkeypatch.setattr(runtimes.RUNTIMES["onnx"].own, "write", write)
+    monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    with pytest.raises(InputError, match=re.escape(said)):
         export_model(Ranker.load(file).model, str(file), "onnx")
     assert [path.name for path in (tmp_path / "M.onnx").iterdir()] == [".polyagents-export"]
 

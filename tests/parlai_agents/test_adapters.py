@@ -12,6 +12,7 @@ import transformers
 from commands import SAMPLE, copy_model, own, train
 
 from polyagents import InputError, Ranker
+from polyagents.backends.exporting import export_model
 from polyagents.files.model_file import read
 
 SHORT = ("-t", SAMPLE, "--validation-max-exs", "8", "--short-final-eval", "true", "--max-train-steps", "6")
@@ -166,6 +167,8 @@ def test_adapters_beside_weights_of_few_bits(bits, tmp_path):
     torch.testing.assert_close(of_contexts, of_candidates, atol=1e-5, rtol=1e-5)
     with pytest.raises(InputError, match=f"in {bits} bits"):
         ranker.save_pretrained(tmp_path / "folder")
+    with pytest.raises(InputError, match=f"in {bits} bits .*, which only torch reads"):
+        export_model(ranker.model, str(tmp_path / "M"), "onnx")
 
 
 def test_a_prompt_is_not_lost_in_other_formats(adapted, trained, tmp_path, capsys):
