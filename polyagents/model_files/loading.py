@@ -146,11 +146,21 @@ def options_file(file: str) -> str:
     return os.path.join(file, model_folder.CONFIG) if model_folder.is_folder(file) else f"{file}.opt"
 
 
+def refuse_missing_options(saved: Mapping[str, Any], file: str, architecture: str) -> None:
+    """Refuse a model's options if one is missing that decides scores."""
+    always = ALWAYS + (ALWAYS_OF_TOWERS if "similarity" in options_of(architecture) else ())
+    if missing := [name for name in always if saved.get(name) is None]:
+        raise InputError(
+            f"{options_file(file)} is damaged: it has no {missing[0]}, without which nothing says what it computes."
+        )
+
+
 def folder_parts(folder: str) -> Parts:
     """Read a model folder; refuse one with a missing or damaged file."""
     config = model_folder.read_config(folder)
     if config.options.get("lora_rank") is not None:  # we write no such folders, and a backbone would be needed
         raise InputError(f"{folder} names adapters (lora_rank), which model folders have merged into their weights.")
+    refuse_missing_options(config.options, folder, config.architecture)
     tokenizer = model_folder.read_tokenizer(folder, config)
     weights = read_weights(os.path.join(folder, model_folder.WEIGHTS))["model"]
     values = {**config.training, **of_finished_model(config.options, folder)}
@@ -163,9 +173,7 @@ def own_parts(file: str, architecture: str) -> Parts:
     if odd := sorted(options_of(architecture).keys() & read_json(f"{file}.opt").keys() - saved.keys() - {"codes_init"}):
         raise InputError(f"{file}.opt is damaged: {odd[0]} has no value that an option can have.")
     # The file's architecture, not the given one, which may start from a file of another.
-    always = ALWAYS + (ALWAYS_OF_TOWERS if "similarity" in options_of(architecture_of(file)) else ())
-    if missing := [name for name in always if saved.get(name) is None]:
-        raise InputError(f"{file}.opt is damaged: it has no {missing[0]}, without which nothing says what it computes.")
+    refuse_missing_options(saved, file, architecture_of(file))
     dictionary = f"{file}.dict" if os.path.exists(f"{file}.dict") else str(saved.get("dict_file"))
     if not os.path.exists(dictionary):
         raise InputError(f"{file}.dict is missing; a model is {file}, {file}.opt and {file}.dict together.")

@@ -103,6 +103,16 @@ def test_a_folder_that_is_no_model(said, tmp_path, ends_with_2):
     assert said in line
 
 
+def test_a_folder_whose_options_do_not_say_what_it_computes_is_refused(trained, tmp_path):
+    Ranker.load(trained("bi")).save_pretrained(tmp_path)
+    config = json.loads((tmp_path / "config.json").read_text())
+    for name in ("backbone", "text_truncate", "similarity"):
+        options = {key: value for key, value in config["options"].items() if key != name}
+        (tmp_path / "config.json").write_text(json.dumps(config | {"options": options}))
+        with pytest.raises(InputError, match=f"config.json is damaged: it has no {name}"):
+            Ranker.load(tmp_path)
+
+
 def test_commands_take_a_folder(trained, replies, tmp_path, monkeypatch, capsys):
     Ranker.load(trained("bi")).save_pretrained(tmp_path / "folder")
     own("build_index", "-mf", tmp_path / "folder", "--candidates-file", replies, "--index-dir", tmp_path / "index")
