@@ -119,7 +119,7 @@ def checked(field: "dataclasses.Field[Any]", value: Any) -> Any:
     if value is None and field.default is None:
         return None
     choices, flag = field.metadata["choices"], f"--{field.name.replace('_', '-')}"
-    if choices is not None and value not in choices:
+    if choices is not None and str(value) not in choices:
         raise InputError(f"{flag} {value} is not possible; give one of {', '.join(choices)}.")
     if not isinstance(value, str | int | float) or (isinstance(value, bool) and field.metadata["parse"] is str):
         raise InputError(f"{flag} {value!r} is not possible; {field.metadata['help']}.")

@@ -8,6 +8,7 @@ import pyarrow as pa
 import pytest
 
 from polyagents import InputError, Pipeline, Ranker
+from polyagents.models.model_options import RankingOptions
 from polyagents.training_loop.callbacks import Callback
 
 PAIRS = [{"context": f"question {number}", "label": f"answer {number}"} for number in range(4)]
@@ -150,6 +151,10 @@ def test_examples_in_any_container_and_texts_to_rank(convert, trained):
     more = {"init_model": trained("bi"), "max_train_steps": 1, "progress": False}
     answers = convert([pair["label"] for pair in pairs])
     Ranker.train(convert(pairs), valid=convert(pairs), eval_candidates=answers, **more)
+
+
+def test_a_number_is_a_choice_as_its_text_is():
+    assert RankingOptions.read({"backbone_bits": 8}) == RankingOptions.read({"backbone_bits": "8"})
 
 
 @pytest.mark.parametrize("value", [np.int64(32), np.int8(32), np.array(32)])
