@@ -19,7 +19,7 @@ from polyagents.backends.exported_backbone import use_runtime
 from polyagents.backends.exporting import export_model
 from polyagents.backends.runtimes import RUNTIMES, TORCH, Runtime, find_runtime
 from polyagents.backends.tracing import encoders_of
-from polyagents.console import say
+from polyagents.console import command, say
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint
 from polyagents.models.backbone import config_values
@@ -57,7 +57,7 @@ def use_fastest(model: RankingModel, model_file: str) -> None:
     runtime = RUNTIMES[name]
     try:
         if (path := exported_path(model, model_file, runtime)) is None:
-            raise InputError(f"these weights have no export; run polyagents tune -mf {model_file}.")
+            raise InputError(f"these weights have no export; run {command('tune', '-mf', model_file)}.")
         for backend in use_runtime(model, path, runtime).values():
             backend.load_all()  # so that no answer depends on what becomes of the files
     except InputError as error:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import CommandParser
+from polyagents.console import command
 from polyagents.errors import InputError
 from polyagents.files.own_folder import make_folder_of
 from polyagents.zoo.datapath import add_datapath_flag, datapath
@@ -70,7 +71,7 @@ def write_huggingface(model: "RankingModel", folder: str) -> str:
     given = [f"--{of}-prompt {shlex.quote(prompt)}" for of, prompt in both if prompt]
     given += [f"--output-scaling {scaling}"] if scaling != 1 else []
     note = f" {' '.join(given)}, which the folder does not hold" if given else ""
-    return f"{folder} is a Hugging Face folder: use it with --backbone {folder}{note}"
+    return f"{folder} is a Hugging Face folder: use it with --backbone {shlex.quote(folder)}{note}"
 
 
 def write_sentence_transformers(model: "RankingModel", folder: str) -> str:
@@ -87,7 +88,7 @@ def write_model_file(model: "RankingModel", file: str) -> str:
     from polyagents.model_files.saving import save_model
 
     save_model(model, file)
-    return f"{file} is a model file: polyagents interactive -mf {file}"
+    return f"{file} is a model file: {command('interactive', '-mf', file)}"
 
 
 def write_parlai(model: "RankingModel", file: str) -> str:

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyagents.arguments import CommandParser
+from polyagents.console import command
 from polyagents.errors import InputError
 
 
@@ -58,4 +59,4 @@ def run(opt: Mapping[str, Any]) -> None:
     else:
         ranker = Ranker.from_encoder(opt["backbone"], opt["model"] or "bi", no_cuda=True)
     ranker.save(file)
-    print(f"{file} is a {ranker.model.label}: polyagents rank -mf {file} --candidates-file FILE")
+    print(f"{file} is a {ranker.model.label}: {command('rank', '-mf', file, '--candidates-file', 'FILE')}")

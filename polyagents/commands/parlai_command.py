@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from polyagents.commands.names import AGENTS, BY_EVERY_NAME, OWN_COMMANDS, PARLAI_COMMANDS
-from polyagents.console import LOADING, waiting
+from polyagents.console import LOADING, command, waiting
 from polyagents.errors import InputError
 from polyagents.faults import INSTALL_PARLAI, OF_PARLAI, parlai_is_installed
 from polyagents.options import ENTRY_POINTS
@@ -67,7 +67,7 @@ def check_model_file(arguments: Sequence[str]) -> None:
             return  # these commands report errors in it themselves
         raise InputError(
             f"{file} is a folder, which rank, serve and build_index take. ParlAI's commands and evaluate need a model "
-            f"file: make it with polyagents convert_weights -mf {file} --to model-file --out M."
+            f"file: make it with {command('convert_weights', '-mf', file, '--to', 'model-file', '--out', 'M')}."
         )
     if file and not os.path.basename(file) and not os.path.isdir(file):
         raise InputError(f"{file} is not the name of a file; remove the {os.sep} at its end.")

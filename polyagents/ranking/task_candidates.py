@@ -5,6 +5,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from polyagents.console import command
 from polyagents.errors import InputError
 
 
@@ -30,6 +31,7 @@ def task_candidates_file(model_file: str, saved: Mapping[str, Any]) -> str:
     if not os.path.exists(path):
         raise InputError(
             f"{path}, the replies of the task {task}, does not exist yet; give some with --candidates-file or "
-            f"--index-dir, or write it with polyagents interactive -mf {model_file}, which needs ParlAI and the task."
+            f"--index-dir, or write it with {command('interactive', '-mf', model_file)}, which needs ParlAI and the "
+            f"task."
         )
     return path

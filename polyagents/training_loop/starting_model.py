@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from transformers import PretrainedConfig
 
 from polyagents.arguments import AUTO
+from polyagents.console import command
 from polyagents.errors import InputError
 from polyagents.model_files import initial_weights
 from polyagents.model_files.building import build_encoder, build_model, settings_of
@@ -167,8 +168,8 @@ def starting_parts(file: str, architecture: str, values: Mapping[str, Any], resu
         raise InputError(f"There is no model at {file}; give another init_model.")
     if os.path.isdir(file):
         raise InputError(
-            f"{file} is a folder, and init_model takes a model file: make it with polyagents convert_weights "
-            f"-mf {file} --to model-file --out M."
+            f"{file} is a folder, and init_model takes a model file: make it with "
+            f"{command('convert_weights', '-mf', file, '--to', 'model-file', '--out', 'M')}."
         )
     named = {"dict_file": f"{file}.dict"}
     named["model_file" if resumes else "init_model"] = file
