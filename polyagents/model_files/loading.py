@@ -11,7 +11,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from polyagents.backbone_files import config_of
-from polyagents.console import say
+from polyagents.console import command, say
 from polyagents.errors import InputError, first_line
 from polyagents.files import model_file
 from polyagents.files.hashing import utf8
@@ -76,6 +76,14 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
         with OwnDraws():  # what a file lacks, such as the codes of ParlAI's pretrained poly-encoders
             encoder = build_encoder(settings, parts.tokenizer, training=False, config=config)
             model = build_model(encoder, parts.tokenizer, settings)
+    except InputError as error:
+        if not settings.ranking.lora_rank or not isinstance(error.__cause__, OSError):
+            raise
+        raise InputError(
+            f"{file} contains only adapters, and there is no model at {settings.encoder.backbone}, to which they "
+            f"belong; give its place with Ranker.load(..., backbone=FOLDER), or make a model that needs none: "
+            f"{command('convert_weights', '-mf', file, '--backbone', 'FOLDER', '--to', 'model-file', '--out', 'M')}."
+        ) from error
     except (MemoryError, OverflowError, RuntimeError, TypeError) as error:  # shapes that no tensor can have
         raise InputError(
             f"{options_file(file)} does not describe a model that can be built ({first_line(error)})."

@@ -123,6 +123,16 @@ def test_other_weights_of_the_backbone_are_refused(adapted, backbone, tmp_path):
     own("convert_weights", "-mf", model_file, "--to", "model-file", "--backbone", backbone, "--out", tmp_path / "N")
 
 
+def test_a_backbone_that_has_moved_can_be_given(adapted, backbone, tmp_path, ends_with_2):
+    model_file = copy_model(adapted("bi"), tmp_path / "M")
+    options = Path(f"{model_file}.opt")
+    moved = str(tmp_path / "moved")
+    options.write_text(json.dumps(json.loads(options.read_text()) | {"backbone": moved}))
+    (line,) = ends_with_2("export", "-mf", model_file, "--to", "onnx")
+    assert f"there is no model at {moved}" in line and "backbone=FOLDER" in line and "convert_weights -mf" in line
+    np.testing.assert_array_equal(scores(model_file, backbone=backbone), scores(adapted("bi")))
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
