@@ -1022,7 +1022,7 @@ class Ranker:
         given = [] if contexts is None else texts_of(contexts, "contexts", one=True)
         asked = given or sample_of(index, 200)
         parts = [self.query(block).context for block in in_blocks(asked)]
-        return build_shortlist(index, index_type, Query(two_towers(self.model).module, stacked(parts)))
+        return build_shortlist(index, index_type, Query(two_towers(self.model).module, stacked(parts)), bool(given))
 
 
 def loading_options(file: str) -> set[str]:

@@ -198,7 +198,7 @@ def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluste
         cluster: the machines that encode; None for this one.
     """
     from polyagents.files.context_lines import read_contexts
-    from polyagents.index.faiss_index import describe
+    from polyagents.index.faiss_index import describe, remove_shortlist
     from polyagents.index.records import candidates_of, read_ids
     from polyagents.index.store import CandidateStore
 
@@ -222,6 +222,8 @@ def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluste
     if ranker is None:
         report_content(store, describe(store) if what == "status" else None)
     elif opt["index_type"] in (None, "exact"):
+        if opt["index_type"]:
+            remove_shortlist(store)
         report_content(store, None)
     else:
         report_content(store, ranker.approximate(store, opt["index_type"], contexts))

@@ -81,23 +81,26 @@ class Description:
 # ---- building --------------------------------------------------------------------------------------------------------
 
 
-def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Description:
+def build_shortlist(store: CandidateStore, index_type: str, query: Query, measure: bool = False) -> Description:
     """Write a FAISS index into a store's folder, measure it, and let the store use it; one that is there is kept.
 
     Args:
         index_type: hnsw (better recall, 2 bytes a number) or ivfpq (an eighth of a byte a number, built much faster).
         query: B contexts with which recall is measured.
+        measure: whether one that is kept is measured, too.
 
     Raises:
         InputError: there is no such type, or it cannot contain vectors of this width.
     """
     if index_type not in INDEX_TYPES[1:]:
-        raise InputError(f"--index-type {index_type!r}: there are {', '.join(INDEX_TYPES)}.")
+        raise InputError(f"--index-type {index_type!r}: there are {' and '.join(INDEX_TYPES[1:])}.")
     known = read_description(store.folder)
     if known is not None and (known.index_type, known.identity) == (index_type, store.identity):
+        store.shortlist = None
         with contextlib.suppress(InputError):  # damaged: it is built again
             store.shortlist = open_shortlist(store)
-            return known
+        if store.shortlist is not None:
+            return write_description(store, measured(store, known, query)) if measure else known
     import faiss
 
     index = empty_index(index_type, store)
@@ -110,9 +113,7 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
                 index.add(block.exact(slice(None)).numpy())
                 bar.update(len(block.vectors))
         store.shortlist = FaissShortlist(index)
-        found, _ = search_shortlist(query, store.shortlist, store, 10)
-        at_1, at_10 = measured_recall(search(query, store, 10).indices, found.indices)
-        description = Description(index_type, store.identity, at_1, at_10, len(query))
+        description = measured(store, Description(index_type, store.identity, 0, 0, 0), query)
         path = os.path.join(store.folder, description.file)
         with atomic_write(path) as temporary:
             try:
@@ -121,12 +122,27 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query) -> Des
                 raise OSError(str(error)) from error
             description = replace(description, sha256=file_digest(temporary))
         remember(store.folder, [*(shard.name for shard in store.shards), description.file])
-        with atomic_write(os.path.join(store.folder, DESCRIPTION)) as temporary, open(temporary, "w") as file:
-            json.dump(asdict(description), file)
+        write_description(store, description)
         for name in os.listdir(store.folder):
             if name.endswith(".faiss") and name != description.file:
                 os.remove(os.path.join(store.folder, name))
     return description
+
+
+def write_description(store: CandidateStore, description: Description) -> Description:
+    """Write the description of the FAISS index in a store's folder, and return it."""
+    with atomic_write(os.path.join(store.folder, DESCRIPTION)) as temporary, open(temporary, "w") as file:
+        json.dump(asdict(description), file)
+    return description
+
+
+def remove_shortlist(store: CandidateStore) -> None:
+    """Remove the FAISS index of a store, if it has one: it is searched exactly from now on."""
+    with index_folder(store.folder):
+        for name in sorted(os.listdir(store.folder), key=lambda name: name != DESCRIPTION):
+            if name == DESCRIPTION or name.endswith(".faiss"):
+                os.remove(os.path.join(store.folder, name))
+    store.shortlist = None
 
 
 def empty_index(index_type: str, store: CandidateStore) -> Any:
@@ -167,6 +183,13 @@ def clusters(candidates: int) -> int:
     return max(min(round(4 * math.sqrt(candidates)), min(candidates, TRAINED_ON) // 39), 1)
 
 
+def measured(store: CandidateStore, description: Description, query: Query) -> Description:
+    """Return a description with the recall of the store's shortlist for some contexts."""
+    found, _ = search_shortlist(query, store.shortlist, store, 10)
+    at_1, at_10 = measured_recall(search(query, store, 10).indices, found.indices)
+    return replace(description, recall_at_1=at_1, recall_at_10=at_10, contexts=len(query))
+
+
 def measured_recall(exact: np.ndarray, found: np.ndarray) -> tuple[float, float]:
     """Compute the share of the best candidate, and of the best 10, that a shortlist has found; indices [B, 10]."""
     shares = [[np.isin(want[:k], got[:k]).mean() for want, got in zip(exact, found, strict=True)] for k in (1, 10)]
@@ -182,8 +205,8 @@ def describe(store: CandidateStore) -> Description | None:
     if description is None or description.identity == store.identity:
         return description
     say(
-        f"The {description.index_type} index of {store.folder} was built before candidates were added: searching "
-        f"exactly until {builder_of(store)} is run with --index-type {description.index_type} again."
+        f"The {description.index_type} index of {store.folder} is older than its candidates or their vectors: "
+        f"searching exactly until {builder_of(store)} is run with --index-type {description.index_type} again."
     )
     return None
 

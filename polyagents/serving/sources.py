@@ -13,12 +13,13 @@ from typing import Any
 from polyagents.backends.runtimes import TORCH
 from polyagents.errors import InputError
 from polyagents.index.engines.candidates import EngineCandidates
-from polyagents.index.faiss_index import DESCRIPTION
+from polyagents.index.faiss_index import DESCRIPTION, builder_of
 from polyagents.index.filters import declared_fields
 from polyagents.index.in_memory import ListedCandidates, as_index
 from polyagents.index.interface import Index
 from polyagents.index.manifest import MANIFEST
 from polyagents.index.records import candidates_of
+from polyagents.index.store import CandidateStore
 from polyagents.pipeline import RERANK_TOP
 from polyagents.ranker import Ranker
 from polyagents.ranking.task_candidates import task_candidates_file
@@ -101,10 +102,11 @@ class Sources:
         """
         found = self.load()
         try:
-            if old.candidates.is_approximate and not found.candidates.is_approximate:
+            store = found.candidates
+            if old.candidates.is_approximate and isinstance(store, CandidateStore) and not store.is_approximate:
                 raise InputError(
                     f"{self.index_dir} has no approximate index for its present candidates, and an exact search would "
-                    f"take longer; run polyagents index build with --index-type, or restart the server."
+                    f"take longer; run {builder_of(store)} with --index-type, or restart the server."
                 )
             if self.stamps() | alias_of(found) != found.stamps:
                 raise InputError("The files of the model or its candidates changed while they were read.")

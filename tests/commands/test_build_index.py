@@ -120,9 +120,13 @@ def test_an_approximate_index_tells_its_recall_and_is_used(build, rank, tmp_path
     line = build("--index-type", "hnsw", "--contexts-file", contexts)
     assert line["recall@1"] == line["recall@10"] == 1.0 and line["contexts"] == 2
     assert build("--index-type", "hnsw")["contexts"] == 2  # there already
+    contexts.write_text("hello\n")
+    assert build("--index-type", "hnsw", "--contexts-file", contexts)["contexts"] == 1  # measured again
     approximate, exact = rank("--top-k", 3), rank("--top-k", 3, "--exact")
     assert approximate["complete"] is True and "complete" not in exact
     assert approximate["candidates"] == exact["candidates"]
+    assert "index_type" not in build("--index-type", "exact")
+    assert rank("--top-k", 3) == exact and not list((tmp_path / "index").glob("*.faiss"))
 
 
 def test_a_second_model_reorders_the_shortlist(build, rank, trained):

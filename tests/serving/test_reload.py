@@ -313,7 +313,7 @@ def test_a_generation_without_its_approximate_index_does_not_follow_one_that_has
     sources = Sources(str(file), index_dir=str(index))
     served = sources.load()
     add(file, index)
-    with pytest.raises(InputError, match="no approximate index for its present candidates"):
+    with pytest.raises(InputError, match="run polyagents index add with --index-type"):
         sources.load_after(served)
     ranker.approximate(ranker.open_index(index), "hnsw")
     assert sources.load_after(served).size == 7
