@@ -18,12 +18,14 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp
 
+from polyagents.files.json_files import reason_of
 from polyagents.index.engines.engine import EngineError
 from polyagents.index.filters import FilterError
 from polyagents.serving.answering import Answering, PendingReply, failure
 from polyagents.serving.batching import Batcher, QueueFull
 from polyagents.serving.cohere_messages import CohereProblem, RerankRequest, RerankResponse
 from polyagents.serving.guard import Guard, Refused
+from polyagents.serving.json_bodies import JsonRoute
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, TEXTS_PER_MINUTE, TOGETHER, WAITING
 from polyagents.serving.messages import ChatRequest, ChatResponse, Problem, RankRequest, RankResponse
 from polyagents.serving.observing import HEALTH, METRICS, READY, Figures, Observed, add_probes
@@ -50,7 +52,7 @@ PAGES = Environment(
     loader=FileSystemLoader(HERE / "templates"), autoescape=select_autoescape(), trim_blocks=True, lstrip_blocks=True
 )
 PROBLEMS = {
-    400: "The body is not JSON, or did not come whole",
+    400: "The body is not JSON, has a key twice, or did not come whole",
     401: "The token is missing or wrong",
     403: "Another site's page asks, or, without a token, the name is not this machine's",
     408: "The body did not arrive in time",
@@ -124,6 +126,7 @@ def create_app(
         docs_url=None,  # FastAPI's pages load scripts from elsewhere
         redoc_url=None,
     )
+    app.router.route_class = JsonRoute
     add_error_handlers(app)
     add_pages(app)
     answering = Answering(batcher, texts_per_minute)
@@ -215,8 +218,9 @@ def add_error_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(StarletteHTTPException)
     async def refused(request: HttpRequest, error: StarletteHTTPException) -> Response:
+        cause = error.__cause__
         sentences = {
-            400: "The body cannot be read as JSON.",
+            400: f"The body cannot be read as JSON{reason_of(cause) if isinstance(cause, ValueError) else ''}.",
             404: "There is no such page; there are /, /docs, /openapi.json, /healthz, /readyz, /metrics, and for POST "
             f"/rank, /chat, {RERANK_V1}, {RERANK_V2}, {EMBEDDINGS} and {SYSTEM_ONE}.",
             405: f"{request.method} is not possible here; /docs says what is.",

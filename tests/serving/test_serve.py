@@ -488,6 +488,21 @@ def test_a_wrong_body_gets_one_sentence(client, body):
     assert name == "error" and not more and sentence.endswith(".") and len(sentence) < 300 and "\n" not in sentence
 
 
+@pytest.mark.parametrize(
+    ("path", "body", "twice"),
+    [
+        ("/rank", '{"context": "hi", "context": "bye"}', "context"),
+        ("/rank", '{"context": "hi", "filter": {"last": "e", "last": "d"}}', "last"),
+        ("/v2/rerank", '{"query": "hi", "documents": [{"text": "a", "text": "b"}]}', "text"),
+        ("/v1/systemone", '{"state": "a", "questions": {"b": {"criteria": {"c": "d", "c": "e"}}}}', "c"),
+    ],
+)
+def test_a_key_twice_is_refused(client, path, body, twice):
+    answer = client.post(path, content=body, headers={"Content-Type": "application/json"})
+    assert answer.status_code == 400
+    assert f"The body cannot be read as JSON (it has '{twice}' twice)." in answer.json().values()
+
+
 @pytest.mark.parametrize("text", [SCRIPT, "a\0b", "\u202e\u2028", "𝕊 🎿", "\r\n\r\n", "data: x\n\nevent: reply"])
 def test_strange_texts_are_texts(client, served, text):
     answer = client.post("/rank", json={"context": f"hi {text}", "candidates": [text, "b"]})
