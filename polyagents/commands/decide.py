@@ -71,7 +71,10 @@ def read_options(path: str) -> Any:
         found = read_json(path)
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        raise InputError(f"--options-file {path} cannot be read ({reason}); give an existing JSON file.") from error
+        raise InputError(
+            f"--options-file {path} cannot be read ({reason}); give an existing JSON file (lines of JSON, each "
+            f"with id and text, need a name that ends in .jsonl)."
+        ) from error
     if not isinstance(found, dict | list):
         raise InputError(f"--options-file {path} is not a JSON object of names and texts, nor a list of texts.")
     return found

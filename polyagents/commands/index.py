@@ -6,7 +6,7 @@ import datetime
 import json
 import os
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import (
@@ -179,7 +179,8 @@ def in_engine(what: str, ranker: "Ranker", opt: Mapping[str, Any], cluster: "Clu
         ranker.append(index, candidates_of(file, index.fields, is_update=True))
     engine = open_engine(url)
     if what == "remove":
-        remove(engine, read_ids(file))
+        names = read_ids(file)
+        report_missing(remove(engine, names), names)
     versions = engine.versions()
     if not versions:
         raise InputError(f"{engine.where} has no candidates; build them with polyagents build_index --index-url.")
@@ -215,8 +216,7 @@ def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluste
     elif what == "remove":
         names, before = read_ids(file), len(store)
         store = store.remove(names)
-        if (missing := len(names) - (before - len(store))) > 0:
-            sys.stderr.write(f"{missing:,} of {len(names):,} were not in the index.\n")
+        report_missing(len(names) - (before - len(store)), names)
     if worker.rank > 0:
         return
     if ranker is None:
@@ -227,6 +227,12 @@ def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluste
         report_content(store, None)
     else:
         report_content(store, ranker.approximate(store, opt["index_type"], contexts))
+
+
+def report_missing(missing: int, names: Sequence[str]) -> None:
+    """Say how many of the names that were to be removed were not there."""
+    if missing > 0:
+        sys.stderr.write(f"{missing:,} of {len(names):,} were not in the index.\n")
 
 
 def report_content(store: "CandidateStore", approximate: "Description | None") -> None:

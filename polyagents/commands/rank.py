@@ -13,7 +13,7 @@ from polyagents.commands.context_answers import (
     opened_index,
 )
 from polyagents.errors import InputError
-from polyagents.files.json_files import json_number, parse_json
+from polyagents.files.json_files import json_number, parse_json, reason_of
 
 
 def parser() -> argparse.ArgumentParser:
@@ -77,5 +77,5 @@ def given_filter(given: str | None) -> Any:
         return None if given is None else parse_json(given)
     except ValueError as error:
         raise InputError(
-            f"""--filter {given!r:.60} is not JSON; give an object such as '{{"tenant": "a"}}'."""
+            f"""--filter {given!r:.60} is not JSON{reason_of(error)}; give an object such as '{{"tenant": "a"}}'."""
         ) from error

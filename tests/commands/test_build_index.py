@@ -211,6 +211,7 @@ def test_candidates_with_ids_are_built_filtered_updated_and_removed(build, rank,
         ('{"size": 1}', "'size', which is not a field"),
         ('{"n": "1"}', "whole number"),
         ("[", "JSON"),
+        ('{"n": 1, "n": 2}', "it has 'n' twice"),
     ):
         with pytest.raises(InputError, match=message):
             rank("--filter", given)

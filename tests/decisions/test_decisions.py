@@ -225,6 +225,7 @@ def test_a_key_of_the_answer_is_not_a_lines_own(key, calibrated, tmp_path, monke
     ("name", "content", "said"),
     [
         ("o.json", "[1", "cannot be read"),
+        ("o.json", '{"id": "a", "text": "x"}\n{"id": "b", "text": "y"}', "a name that ends in .jsonl"),
         ("o.json", "3", "is not a JSON object of names and texts"),
         ("o.json", "{}", "There are no options"),
         ("o.json", '{"a": "x", "b": "x"}', "have the same text"),

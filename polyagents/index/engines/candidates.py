@@ -312,8 +312,11 @@ def damaged(where: str) -> EngineError:
     )
 
 
-def remove(engine: VectorEngine, names: Sequence[str]) -> None:
+def remove(engine: VectorEngine, names: Sequence[str]) -> int:
     """Remove candidates by their ids, plain lines by their texts, from every model's collection, for the next search.
+
+    Returns:
+        How many of the names are in no collection.
 
     Raises:
         EngineError: nothing has been built under the engine's name; or they could not be removed from a collection,
@@ -323,11 +326,15 @@ def remove(engine: VectorEngine, names: Sequence[str]) -> None:
     if not versions:
         raise EngineError(f"{engine.where} has no candidates named {engine.name}.")
     ids, left = np.unique(candidate_ids(names)), []
+    found = np.zeros(len(ids), bool)
     for version in versions:
         try:
-            engine.collection(version).delete(ids)
+            collection = engine.collection(version)
+            found |= collection.there(ids)
+            collection.delete(ids)
         except EngineError as error:
             kind = "the current collection" if version.is_current else "one that is not searched"
             left.append(f"{kind}, of the model {version.model[:16]} ({error})")
     if left:
         raise EngineError(f"They remain in {' and in '.join(left)}; run the command again.")
+    return int((~found).sum())

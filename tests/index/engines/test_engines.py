@@ -224,8 +224,8 @@ def test_a_new_models_candidates_take_the_place_of_the_old_ones_at_their_end(bui
         EngineCandidates.open(engine, MODEL)
     assert len(EngineCandidates.open(engine, other)) == len(new) == 2
     assert len(built) == COUNT and found_texts(built, query(), 1)[0]  # a server that holds the old ones keeps them
-    candidates.remove(engine, ["1"])
-    assert len(new) == 1 and len(built) == COUNT - 1  # what is withdrawn is withdrawn from all
+    assert candidates.remove(engine, ["1", "1", "never", str(COUNT - 1)]) == 1
+    assert len(new) == 1 and len(built) == COUNT - 2  # what is withdrawn is withdrawn from all
     assert [(one.model, one.is_current) for one in engine.versions()] == [(MODEL, False), (other, True)]
 
 
