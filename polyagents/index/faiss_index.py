@@ -138,6 +138,8 @@ def write_description(store: CandidateStore, description: Description) -> Descri
 
 def remove_shortlist(store: CandidateStore) -> None:
     """Remove the FAISS index of a store, if it has one: it is searched exactly from now on."""
+    if read_description(store.folder) is None:
+        return
     with index_folder(store.folder):
         for name in sorted(os.listdir(store.folder), key=lambda name: name != DESCRIPTION):
             if name == DESCRIPTION or name.endswith(".faiss"):
