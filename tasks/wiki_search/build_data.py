@@ -17,7 +17,7 @@ from ..streaming.source import Damaged, Source
 from .pages import open_source
 from .parallel_reading import read_on
 from .parts import FOLDER, PART, QUIET_BYTES, Part, all_counts, delete_parts, finished_parts, there
-from .splitting import FORMAT, SMALLEST, Sizes, WikiSplit, read_manifest, split
+from .splitting import FORMAT, SMALLEST, Sizes, WikiSplit, count_articles, read_manifest, split
 
 
 @dataclass(frozen=True)
@@ -81,7 +81,7 @@ def build_anew(plan: WikiPlan, source: Source) -> dict[str, Any]:
     """Read what has not been read yet, split it, and write the manifest, which completes the data."""
     parts = all_parts(plan, source)
     counts = all_counts(parts)
-    articles = counts["examples"]
+    articles = count_articles(parts, counts["examples"])
     if articles < SMALLEST:
         raise InputError(
             f"--source {plan.source} has {articles} articles that can be used, of {counts['pages']:,} pages; "

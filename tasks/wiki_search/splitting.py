@@ -78,7 +78,7 @@ def split(parts: Sequence[Part], articles: int, sizes: Sizes, folder: str) -> Wi
     for name in os.listdir(folder):
         if name.endswith((".jsonl", ".tmp")):
             os.remove(os.path.join(folder, name))
-    merged = Distinct(heapq.merge(*(part.lines() for part in parts)))
+    merged = distinct(parts)
     with Bar(total=articles, unit=" articles", desc="Splitting", disable=articles < QUIET) as bar:
         lines = watched(merged, bar)
         write = functools.partial(write_lines, folder, lines)
@@ -89,6 +89,17 @@ def split(parts: Sequence[Part], articles: int, sizes: Sizes, folder: str) -> Wi
         # Shards of equal size, since negatives come from the same one.
         shards = write_shards(folder, lines, math.ceil(train / max(math.ceil(train / SHARD), 1)))
     return WikiSplit(Sizes(valid, test, pool), shards, merged.repeated)
+
+
+def count_articles(parts: Sequence[Part], lines: int) -> int:
+    """Count the articles of all parts, which have so many lines; one that is there twice is one."""
+    with Bar(total=lines, unit=" articles", desc="Counting", disable=lines < QUIET) as bar:
+        return sum(1 for _ in watched(distinct(parts), bar))
+
+
+def distinct(parts: Sequence[Part]) -> "Distinct":
+    """Return the examples of all parts, in the order of their keys."""
+    return Distinct(heapq.merge(*(part.lines() for part in parts)))
 
 
 class Distinct(Iterator[bytes]):
