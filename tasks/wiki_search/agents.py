@@ -10,6 +10,7 @@ from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.utils.data import DatatypeHelper
 
+from polyagents.arguments import count
 from polyagents.errors import InputError
 from polyagents.files.lines import opened, text_lines
 
@@ -37,7 +38,7 @@ class WikiSearchTeacher(StreamTeacher):
         )
         group.add_argument(
             "--wiki-eval-candidates",
-            type=int,
+            type=count,
             help="in evaluation, rank each label among this many articles of the pool, the same for all (with "
             "--eval-candidates inline); for all of it give --eval-candidates fixed --fixed-candidates-path "
             "DIR/pool.txt, by default the teacher's number",
@@ -103,9 +104,9 @@ def first_of_pool(folder: str, wanted: int, was_asked: bool) -> list[str]:
     path = os.path.join(folder, POOL)
     try:
         with opened(path) as file:
-            found = list(itertools.islice(text_lines(file, path), max(wanted, 0)))
+            found = list(itertools.islice(text_lines(file, path), wanted))
     except OSError as error:
         raise damaged(path, f"cannot be read ({error.strerror})") from error
-    if wanted < 0 or (len(found) < wanted and was_asked):
+    if len(found) < wanted and was_asked:
         raise InputError(f"--wiki-eval-candidates {wanted}: the pool {path} has {len(found):,} articles; give fewer.")
     return found

@@ -538,14 +538,16 @@ def test_candidates_of_the_cross_encoder(sharded):
     assert few["label_candidates"] == [*few["eval_labels"], *pool[:5]]
 
 
-def test_smaller_pools_and_pools_that_are_too_small(sharded):
+def test_smaller_pools_and_pools_that_are_too_small(sharded, capsys):
     pool = (sharded / "pool.txt").read_text().splitlines()
     act = teacher(sharded, "-dt", "valid", "--wiki-eval-candidates", "9").act()
     assert act["label_candidates"] == [*act["eval_labels"], *pool[:9]]
     assert "label_candidates" not in teacher(sharded, "--wiki-eval-candidates", "9").act()
-    for wrong in ("37", "-1"):
-        with pytest.raises(InputError, match="articles; give fewer"):
-            teacher(sharded, "-dt", "valid", "--wiki-eval-candidates", wrong)
+    with pytest.raises(InputError, match="has 36 articles; give fewer"):
+        teacher(sharded, "-dt", "valid", "--wiki-eval-candidates", "37")
+    with pytest.raises(SystemExit):
+        teacher(sharded, "-dt", "valid", "--wiki-eval-candidates", "-1")
+    assert "'-1' is not a whole number of 0 or more" in capsys.readouterr().err
 
 
 def test_processes_share_the_examples_out(sharded, monkeypatch):
