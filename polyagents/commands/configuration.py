@@ -19,7 +19,7 @@ READ_ELSEWHERE = ("POLYAGENTS_CACHE", "POLYAGENTS_INDEX_TOKEN")  # timings.py; i
 class ConfiguredParser(CommandParser):
     """Takes each value from the command line, else from the environment, from the file of --config, or its default.
 
-    A value hides the values of flags that exclude it, if they come from a later place.
+    A value hides the values of flags that exclude it, and what is for these, if they come from a later place.
     """
 
     def __init__(self, prog: str, description: str):
@@ -84,6 +84,8 @@ class ConfiguredParser(CommandParser):
             if len(inside) > 1:
                 self.error(f"{found[inside[1]][0]}: not allowed with {found[inside[0]][0]}")
             if given & {*names}:
+                without = {*inside} - given
+                names += [name for name, other in self.needed.items() if other in without]
                 read = {name: value for name, value in read.items() if name not in names}
         return {name: value for name, value in read.items() if name not in given}
 

@@ -67,6 +67,9 @@ def test_a_value_hides_those_of_flags_that_exclude_it_in_later_places(configured
     assert (found["index_dir"], found["candidates_file"], found["index_url"]) == ("I", None, None)
     found = configured(environment={"POLYAGENTS_TOKEN_FILE": "T"}, file={"token": "t"})
     assert (found["token"], found["token_file"]) == (None, "T")
+    file = {"candidates_file": "F.csv", "fields": "a"}
+    assert configured(["--index-dir", "I"], file=file)["fields"] is None
+    assert configured(["--candidates-file", "G.csv"], file=file)["fields"] == "a"
 
 
 @pytest.mark.parametrize(
