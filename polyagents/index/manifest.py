@@ -71,12 +71,21 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: str) -> "Manifest | None":
-        """Read the manifest of a folder; return None if there is none that can be read."""
+        """Read the manifest of a folder; return None if there is none, or a damaged one.
+
+        Raises:
+            InputError: this user may not read it.
+        """
+        path = os.path.join(folder, MANIFEST)
         try:
-            manifest = read_fields(os.path.join(folder, MANIFEST), cls)
+            manifest = read_fields(path, cls)
             return replace(manifest, shards=[(name, count) for name, count in manifest.shards]).checked()
-        except (OSError, ValueError):
+        except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
+        except OSError as error:
+            raise InputError(
+                f"{path} cannot be read ({error.strerror}); let this user read its folder's files, or give another."
+            ) from error
 
     @staticmethod
     def written(folder: str) -> tuple[int, int] | None:

@@ -258,6 +258,16 @@ def test_a_manifest_that_is_no_json(file, folder, content):
         CandidateStore.open(folder, "model")
 
 
+def test_a_manifest_that_may_not_be_read_is_not_taken_for_none(file, folder):
+    CandidateStore.build(file, folder, maker())
+    path = Path(folder, manifest.MANIFEST)
+    path.unlink()
+    path.mkdir()  # the right to read is root's, whoever owns a file
+    for use in (lambda: CandidateStore.open(folder, None), lambda: CandidateStore.build(file, folder, maker())):
+        with pytest.raises(InputError, match=r"manifest.json cannot be read \(Is a directory\); let this user read"):
+            use()
+
+
 def test_a_manifest_that_says_another_form_than_its_shards(file, folder):
     CandidateStore.build(file, folder, maker())
     path = Path(folder) / manifest.MANIFEST
