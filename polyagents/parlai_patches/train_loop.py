@@ -25,6 +25,7 @@ from polyagents.errors import InputError, NoTestSplit, did_you_mean
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, parse_json, read_json
 from polyagents.model_files import initial_weights
+from polyagents.model_files.saving import refuse_other_file
 from polyagents.parlai_patches import run_plan
 from polyagents.parlai_patches.exchanges import WorldInOrder, in_order
 from polyagents.parlai_patches.loop_bar import moving_the_bar, progress_bar, with_evaluation_bar
@@ -100,9 +101,11 @@ def of_training_data(init: Any) -> Any:
 
 
 def check_data(opt: Opt) -> None:
-    """Refuse a datatype other than training's, another dictionary, and a bad --final-extra-opt."""
+    """Refuse options that the run could not use, or not at its end, before anything is written."""
     if not str(opt.get("model")).startswith("polyagents:"):
         return
+    if file := opt.get("model_file"):
+        refuse_other_file(file)  # before ParlAI writes the dictionary beside it
     if not (name := str(opt.get("dict_class") or OWN_DICTIONARIES)).startswith(OWN_DICTIONARIES):
         raise InputError(f"--dict-class {name}: the vocabulary is the backbone's; omit the flag.")
     if not is_training_run(opt):

@@ -392,6 +392,16 @@ def test_the_options_of_an_evaluation_at_the_end_are_read_at_the_start(options, 
     assert not (tmp_path / "M").exists()
 
 
+@pytest.mark.parametrize(("name", "said"), [("table.csv", "is not a model file"), ("folder/", "is not a file")])
+def test_training_leaves_no_trace_at_a_name_that_no_model_can_have(name, said, colours, tmp_path):
+    (tmp_path / "table.csv").write_text("context,label\n")
+    (tmp_path / "folder").mkdir()
+    before = sorted(tmp_path.rglob("*"))
+    with pytest.raises(InputError, match=said):
+        train("bi", f"{tmp_path}/{name}", *colours, "--max-train-steps", 1)
+    assert sorted(tmp_path.rglob("*")) == before
+
+
 @pytest.mark.parametrize("metric", ["rank", "sample/loss", "rank --validation-metric-mode max"])
 def test_of_a_loss_or_rank_the_smallest_is_kept_unless_the_flag_says_otherwise(metric, colours, tmp_path):
     tasks = (*colours, "-t", f"fromfile:parlaiformat,{SAMPLE}") if "/" in metric else colours
