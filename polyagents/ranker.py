@@ -526,7 +526,7 @@ class Ranker:
         [Match(index=0, text='hello', score=...)]
 
         Raises:
-            InputError: the disk is full, the files may not be written, or `model_file` is there and is no model.
+            InputError: the disk is full, the files may not be written, or `model_file` is there and is not a model.
         """
         file = path_text(model_file, "model_file")
         save_model(self.model, file)

@@ -19,7 +19,7 @@ from polyagents.backends.runtimes import Runtime
 from polyagents.backends.tracing import Signature
 from polyagents.console import command
 from polyagents.errors import InputError
-from polyagents.files.atomic import clear_leftovers, temporary_name, write_text
+from polyagents.files.atomic import clear_leftovers, temporary_name, unwritten, write_text
 from polyagents.files.hashing import file_digest, fingerprint
 from polyagents.files.json_files import fields_of_json, read_fields
 from polyagents.files.own_folder import own_folder
@@ -115,9 +115,7 @@ def temporary_folder(folder: str) -> Iterator[str]:
         os.mkdir(temporary)
         yield temporary
     except OSError as error:
-        raise InputError(
-            f"{folder} cannot be written ({error.strerror or error}); the earlier files are kept."
-        ) from error
+        raise unwritten(folder, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
 

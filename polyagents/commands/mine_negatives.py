@@ -69,7 +69,7 @@ def run(opt: Mapping[str, Any]) -> None:
     if not pairs:
         raise InputError(f"--task {opt['task']} has no training example with text and label; give another task.")
     texts: Texts = given or ListedTexts([pair.label for pair in pairs])
-    as_json = opt["outfile"].lower().endswith(".jsonl")
+    as_json = is_json_lines(opt["outfile"])
     if not as_json:
         check_texts(text for pair in pairs for text in pair)
         check_texts(text for start in range(0, len(texts), BLOCK) for text in texts.part(start, start + BLOCK))
@@ -129,6 +129,11 @@ def mined_line(mined: "Mined", as_json: bool = False) -> str:
     return utf8(f"{line}\n").decode()
 
 
+def is_json_lines(outfile: str) -> bool:
+    """Whether what was mined is written as lines of JSON, not as ParlAI's text format."""
+    return outfile.lower().endswith(".jsonl")
+
+
 def report_mined(opt: Mapping[str, Any], counts: "Counts", skipped: int, candidates: int) -> None:
     """Print a JSON line with the counts; print a summary, and what to do next, to standard error."""
     means = {name: getattr(counts, name) / counts.examples for name in ("negatives", "gap", "dropped")}
@@ -148,7 +153,7 @@ def report_mined(opt: Mapping[str, Any], counts: "Counts", skipped: int, candida
     )
     second = "2" if "fromfile" in opt["task"] else ""  # the task's own flags are taken
     task = f"fromfile:parlaiformat{second} --fromfile-datapath{second}"
-    task = "polyagents.tasks.hf --hf-dataset" if opt["outfile"].lower().endswith(".jsonl") else task
+    task = "polyagents.tasks.hf --hf-dataset" if is_json_lines(opt["outfile"]) else task
     say(
         f"Train on it: train_model -t {task} {opt['outfile']} --candidates inline -et {opt['task']} (and the flags "
         f"of that task)"

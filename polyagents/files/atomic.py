@@ -115,11 +115,16 @@ def atomic_folder(folder: str, kind: str, is_own: Callable[[str], bool] = lambda
     except InputError as error:  # of a file in it
         raise InputError(str(error).replace(temporary, folder)) from error
     except (OSError, SafetensorError) as error:
-        raise InputError(
-            f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}); the earlier files are kept."
-        ) from error
+        raise unwritten(folder, error) from error
     finally:
         shutil.rmtree(temporary, ignore_errors=True)
+
+
+def unwritten(folder: str, error: Exception) -> InputError:
+    """Return the error of a folder whose new files could not be written."""
+    return InputError(
+        f"{folder} cannot be written ({getattr(error, 'strerror', None) or error}); the earlier files are kept."
+    )
 
 
 def sync_folder(folder: str) -> None:

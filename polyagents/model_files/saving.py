@@ -46,7 +46,7 @@ def save_model(model: RankingModel, file: str, state: Mapping[str, Any] | None =
 
 
 def refuse_other_file(file: str) -> None:
-    """Refuse a name that no model file can have, or a file that is none; M.opt, written before M, tells.
+    """Refuse a name that no model file can have, or a file that is not one; M.opt, written before M, tells.
 
     Raises:
         InputError: it is such a name.

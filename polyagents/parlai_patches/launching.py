@@ -101,7 +101,7 @@ def processes(opt: Opt) -> int:
 
 def learn_vocabulary(opt: Opt) -> None:
     """Build the dictionary as ParlAI does before training; it refuses to do so in one of several processes."""
-    train_loop.check_data(opt)
+    train_loop.check_options(opt)
     opt = copy.deepcopy(opt)
     if not opt.get("dict_file") and not opt.get("model_file"):
         raise InputError("Training in several processes needs --model-file, for the vocabulary that all of them use.")

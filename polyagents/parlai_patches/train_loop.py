@@ -89,10 +89,10 @@ def patch_for_all_agents() -> None:
 
 
 def of_training_data(init: Any) -> Any:
-    """Wrap ParlAI's loop: it checks its data first, and keeps the smallest loss and rank of any task."""
+    """Wrap ParlAI's loop: it checks its options first, and keeps the smallest loss and rank of any task."""
 
     def patched(self: Any, opt: Opt) -> None:
-        check_data(opt)
+        check_options(opt)
         if opt["validation_metric"].rsplit("/")[-1] in (*ALWAYS_SMALLER, "rank"):
             opt["validation_metric_mode"] = opt["validation_metric_mode"] or "min"  # ParlAI: of its own names alone
         init(self, opt)
@@ -100,7 +100,7 @@ def of_training_data(init: Any) -> Any:
     return patched
 
 
-def check_data(opt: Opt) -> None:
+def check_options(opt: Opt) -> None:
     """Refuse options that the run could not use, or not at its end, before anything is written."""
     if not str(opt.get("model")).startswith("polyagents:"):
         return
