@@ -113,6 +113,7 @@ def without_parlai(tmp_path_factory):
     return subprocess.run(command, capture_output=True, text=True, timeout=300)
 
 
+@pytest.mark.slow
 def test_the_core_works_without_parlai(without_parlai):
     assert without_parlai.returncode == 0, without_parlai.stderr
 

@@ -45,6 +45,7 @@ def folder(trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", FOUND)
 def test_an_example_gives_what_it_says(name, folder):
     example, one = FOUND[name], Ranker.load("runs/poly")

@@ -19,7 +19,7 @@ from polyagents.index.shard import checksum
 
 HERE = Path(__file__).parent / "version_0_1"
 TEXTS = ["i am here", "canada is in north america", "fruits are still very nice"]
-BUDGETS = [20, pytest.param(500, marks=pytest.mark.slow)]
+BUDGETS = [20, pytest.param(500, marks=pytest.mark.release)]
 
 plain = st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=20)
 plain |= st.sampled_from(["", "../x", "/etc/passwd", "nan", "-1", 10**30, -1, 0, 2**31, 2**63, 1e308, "evilmod:X"])
@@ -99,6 +99,7 @@ def use(folder):
     ranker.rank("where is canada", ranker.open_index(folder / "index"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", BUDGETS)
 @pytest.mark.parametrize(
     "name", ["M.opt", "M.dict", "index/manifest.json", "index/shortlist.json", "index/verified.json"]
@@ -116,6 +117,7 @@ def test_json_with_parts_that_others_made_up(files, name, examples):
     tried(examples, check)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", BUDGETS)
 @pytest.mark.parametrize("name", ["M", "M.opt", "M.dict", "index/manifest.json", "index/shard", "index/faiss"])
 def test_files_with_damaged_bytes(files, name, examples):
@@ -161,7 +163,7 @@ def each_part_replaced(files):
             )
 
 
-@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.release)])
 def test_options_and_configurations_that_no_model_has(files, every):
     good = {name: (files / name).read_text() for name in ("M.opt", "M.dict")}
     for name, content in list(each_part_replaced(files))[::every]:
@@ -197,7 +199,7 @@ def test_two_encoders_are_not_read_as_a_shared_one(files):
         Ranker.load(files / "M")
 
 
-@pytest.mark.parametrize("examples", [200, pytest.param(5_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("examples", [200, pytest.param(5_000, marks=pytest.mark.release)])
 def test_lines_that_are_no_contexts(examples, tmp_path):
     file = tmp_path / "contexts.txt"
 
@@ -246,7 +248,7 @@ def each_part_of_a_configuration_replaced(good):
             yield from (good | {group: good[group] | {name: value}} for name in good[group])
 
 
-@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.release)])
 def test_configurations_of_folders_that_no_model_has(folder, every):
     good = json.loads((folder / "config.json").read_text())
     for content in list(each_part_of_a_configuration_replaced(good))[::every]:
@@ -261,6 +263,7 @@ def test_a_model_folder_that_is_not_whole(folder, name):
         Ranker.from_pretrained(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bert", "clap_text_model"])  # transformers has no AutoModel of the second one
 def test_code_that_a_configuration_names_is_not_asked_for(kind, folder, monkeypatch):
     config = json.loads((folder / "config.json").read_text())

@@ -156,6 +156,7 @@ WRONG = [(CALLS.splitlines().index(line) + 1) for line in CALLS.splitlines()[-4:
 CHECKERS = {"mypy": ["mypy", "--no-incremental", "--python-executable"], "pyright": ["pyright", "--pythonpath"]}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("checker", CHECKERS)
 def test_type_checkers_find_the_package_and_its_options_after_make_install(checker, tmp_path):
     """In an environment that sees the package by no other way than the links of `make install`."""

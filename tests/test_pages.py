@@ -25,8 +25,8 @@ def pasted(*named):
 
 
 def marked(page):
-    """A page that a newcomer reads first is a slow test, which CI runs; all others are for a release."""
-    mark = pytest.mark.slow if page in FIRST else pytest.mark.pages
+    """CI pastes the pages that a newcomer reads first; all others are for a release."""
+    mark = pytest.mark.slow if page in FIRST else pytest.mark.release
     return pytest.param(page, marks=mark)
 
 

@@ -109,6 +109,7 @@ def test_once_torch_is_imported_nothing_is_chosen():
 CLEAN = {name: value for name, value in os.environ.items() if name not in (threads.THREADS, *threads.WAITING)}
 
 
+@pytest.mark.slow
 def test_a_command_sets_them_before_torch_is_imported_and_its_children_inherit_them():
     code = (
         "import os, subprocess, sys, polyagents; assert 'OMP_NUM_THREADS' not in os.environ; "
@@ -121,6 +122,7 @@ def test_a_command_sets_them_before_torch_is_imported_and_its_children_inherit_t
     assert done.stderr == ""  # of no interest to who lists models
 
 
+@pytest.mark.slow
 def test_who_trains_is_told_once(tmp_path):
     command = [sys.executable, "-m", "polyagents", "build_index", "-mf", tmp_path / "M", "--index-dir", tmp_path / "I"]
     (tmp_path / "M.opt").write_text("{}")

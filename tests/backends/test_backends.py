@@ -91,8 +91,9 @@ OFTEN = {("bi", "onnx"), ("poly", "onnx"), ("poly", "openvino"), ("uni", "openvi
 ALL = [(kind, to) for kind in ("bi", "poly", "uni", "cross") for to in RUNTIMES]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
-    ("kind", "to"), [pytest.param(*one, marks=() if one in OFTEN else pytest.mark.slow) for one in ALL]
+    ("kind", "to"), [pytest.param(*one, marks=() if one in OFTEN else pytest.mark.release) for one in ALL]
 )
 def test_scores_are_torchs(kind, to, exported):
     file = exported(kind, to)
@@ -111,7 +112,7 @@ def test_it_is_the_exported_graph_that_computes(exported, monkeypatch):
 
 
 @pytest.mark.parametrize("to", RUNTIMES)
-@pytest.mark.parametrize("kind", ["poly", pytest.param("cross", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["poly", pytest.param("cross", marks=pytest.mark.release)])
 def test_int8_scores_are_near_torchs(kind, to, exported):
     file = exported(kind, to, int8=True)
     expected, found = Ranker.load(file).score(CONTEXTS, REPLIES), Ranker.load(file, backend=to).score(CONTEXTS, REPLIES)
@@ -135,7 +136,9 @@ def test_an_index_is_torchs_as_long_as_the_weights_are(to, exported, tmp_path):
         same.open_index(tmp_path / to)
 
 
-@pytest.mark.parametrize(("kind", "to"), [pytest.param("uni", "onnx", marks=pytest.mark.slow), ("cross", "openvino")])
+@pytest.mark.parametrize(
+    ("kind", "to"), [pytest.param("uni", "onnx", marks=pytest.mark.release), ("cross", "openvino")]
+)
 def test_a_similarity_beside_the_joint_pass_is_a_graph_of_its_own(kind, to, trained, tmp_path):
     torchs = Ranker.load(trained(kind), joint_head="dot")
     file = str(tmp_path / "M")
@@ -149,7 +152,7 @@ def test_a_similarity_beside_the_joint_pass_is_a_graph_of_its_own(kind, to, trai
 
 
 @pytest.mark.parametrize("to", RUNTIMES)
-@pytest.mark.parametrize("family", [pytest.param(name, marks=pytest.mark.slow) for name in FAMILIES])
+@pytest.mark.parametrize("family", [pytest.param(name, marks=pytest.mark.release) for name in FAMILIES])
 def test_every_family_of_backbones(family, to, tmp_path):
     folder = save(family, tmp_path / "backbone")
     settings = settings_of("PolyEncoder", {"backbone": folder, "poly_n_codes": 4, "text_truncate": 48})
@@ -182,7 +185,7 @@ def test_openvino_computes_in_bf16_where_it_is_asked_to(exported):
 # ---- what is refused -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("to", ["onnx", pytest.param("openvino", marks=pytest.mark.slow)])
+@pytest.mark.parametrize("to", ["onnx", pytest.param("openvino", marks=pytest.mark.release)])
 def test_an_export_of_other_weights_is_refused(to, export):
     file, _ = export("poly", to)
     other = Ranker.load(file)

@@ -170,7 +170,7 @@ def test_commands_use_it_by_default(trained, tmp_path, wins, capsys, monkeypatch
     assert used == [trained("bi")] * 2 and serve.parser().parse_args(["-mf", "M"]).backend == "auto"
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_auto_has_torchs_first_candidate_of_10_000(cache, wins):
     wins("openvino")
     ranker = Ranker.from_encoder("zoo:minilm")

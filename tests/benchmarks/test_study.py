@@ -709,7 +709,7 @@ rows:
 """
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_study_that_is_killed_between_marks_goes_on_and_reports(tmp_path):
     path = write_study(tmp_path, WHOLE, "whole")
     results, work = tmp_path / "results" / "whole", tmp_path / "work"

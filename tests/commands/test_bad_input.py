@@ -525,6 +525,7 @@ def test_blank_lines_line_ends_and_a_byte_order_mark_in_a_candidates_file_are_fi
 # ---- messages --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_strange_messages_are_replied_to(kind, model, replies, chat):
     long, strange = "word " * 100_000, "\udce9 \x00 \u200b \U0001f600 [SEP] [NEWLINE]"

@@ -39,7 +39,7 @@ def test_the_losses_of_a_backbone_that_was_trained_as_a_bi_encoder_are_compared(
         training.WAYS[way](training.Job(way, 2, training.WHOLE), setting).step(texts, labels)
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_every_way_trains_and_is_measured(backbone, tmp_path, capsys):
     """Within, the losses of ours and of sentence-transformers are compared."""
     task = write_task(tmp_path, colour_dialogues(56))

@@ -178,7 +178,7 @@ def test_several_processes_build_one_index(trained, file, tmp_path):
         torch.testing.assert_close(index.rows(places), alone, rtol=0.01, atol=0.01 * float(alone.abs().max()))
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_benchmark_measures_and_reports(trained, file, tmp_path, capsys):
     """Small: every part but sentence-transformers', whose import alone takes seconds. Ours and ParlAI's scores are
     compared within."""

@@ -54,7 +54,7 @@ def test_any_text_can_be_written_in_it(text, tmp_path):
     assert dictionary.ready.candidate(dictionary.txt2vec("cat"), None) == [2, dictionary["Ġcat"], 2]
 
 
-@pytest.mark.parametrize(("threads", "files"), [("4", 3), pytest.param("1", 1, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("threads", "files"), [("4", 3), pytest.param("1", 1, marks=pytest.mark.release)])
 def test_the_same_bytes_whatever_the_threads_and_the_files(threads, files, text, tmp_path):
     """A process of its own: the number of threads is read once in each."""
     expected = build(tmp_path / "1", text, "--vocabulary-size", 290)
@@ -85,6 +85,7 @@ def test_a_task_gives_its_texts_and_labels(tmp_path, monkeypatch):
     assert len(seen) == 48 and "There is the reason, yeast dies in a year." in seen
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["poly", "uni"])
 def test_a_scratch_backbone_takes_it(kind, tmp_path):
     build(tmp_path / "V", "-t", SAMPLE, "--vocabulary-size", 400)

@@ -277,7 +277,7 @@ def opened(*arguments):
 
 @pytest.mark.parametrize(
     "arguments",
-    [RANK, pytest.param(("interactive", "-mf", MODEL, "-t", "polyagents.tasks.sample"), marks=pytest.mark.slow)],
+    [RANK, pytest.param(("interactive", "-mf", MODEL, "-t", "polyagents.tasks.sample"), marks=pytest.mark.release)],
     ids=["rank", "interactive"],
 )
 def test_ctrl_c_is_one_line(arguments):

@@ -36,6 +36,7 @@ def values(found, model=0):
 # ---- the numbers -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_the_numbers_are_those_of_eval_model(kind, trained, report):
     found, lines = report(trained(kind), *SOME)
@@ -52,6 +53,7 @@ def test_the_numbers_are_those_of_eval_model(kind, trained, report):
     assert row in lines and f"{kind}-encoder" in "".join(lines)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "source", [("--eval-candidates", "batch"), ("--eval-candidates", "fixed", "--fixed-candidates-path", "{replies}")]
 )
@@ -113,6 +115,7 @@ def same(one, other):
     return pytest.approx({name: one[name] for name in names}, rel=1e-5) == {name: other[name] for name in names}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("heard", ["label", "model"])
 def test_the_first_examples_are_the_same_whatever_the_batch(heard, trained, report, talk):
     """Whole dialogues; of the last one two turns. A context has the labels so far, or the model's own replies."""
@@ -149,6 +152,7 @@ def test_validation_takes_the_same_examples(talk, tmp_path):
     assert same(evaluate(tmp_path / "M", *talk, "-ne", 26), {name: float(value) for name, value in valid.items()})
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "again"),
     [((), 0), (("-vme", 8, "--short-final-eval", True), 0), (("-vme", 8), 1), (("--final-extra-opt", "more.json"), 1)],

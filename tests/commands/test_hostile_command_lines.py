@@ -133,7 +133,8 @@ def outcome(arguments, monkeypatch):
     return code, said.getvalue()
 
 
-@pytest.mark.parametrize("examples", [4, pytest.param(100, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("examples", [4, pytest.param(100, marks=pytest.mark.release)])
 @pytest.mark.parametrize("command", WORKING)
 def test_whatever_follows_a_command_of_ours(command, examples, base, traced_once, tmp_path, monkeypatch):
     for module in (serve, page_server):

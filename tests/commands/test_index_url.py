@@ -124,6 +124,7 @@ def test_candidates_with_ids_are_filtered_updated_removed_and_served(address, li
     served.candidates.close()
 
 
+@pytest.mark.slow
 def test_a_chat_over_an_engine_is_that_over_its_file(address, trained, chat, file, tmp_path, ends_with_2):
     url = address.format(name="chat")
     Ranker.load(trained("poly")).index_in_engine(REPLIES, url)
@@ -205,6 +206,7 @@ main()
         assert len(made) == 5_000 and len(encoded) == 5_000 - 2 * 2_048 + 1  # one more tells the width
 
 
+@pytest.mark.slow
 def test_a_server_says_that_its_engine_is_away_and_goes_on_when_it_is_back(trained, file, tmp_path):
     ranker = Ranker.load(trained("bi"))
     port, data = engines.free_port(), tmp_path / "data"

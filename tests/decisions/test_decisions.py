@@ -240,6 +240,7 @@ def test_an_options_file_that_cannot_be_read_is_one_sentence(calibrated, tmp_pat
         own("decide", "-mf", calibrated("bi"), "--options-file", tmp_path / name)
 
 
+@pytest.mark.slow
 def test_calibrate_fits_to_a_task_and_evaluate_measures_it(model, tmp_path, capsys):
     file = model("bi")
     rows = [f"i like {colour} {n},so you like {colour}" for n in range(30) for colour in ("red", "blue", "pink")]

@@ -210,7 +210,7 @@ def site(tmp_path_factory):
     return folder / "html"
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_site_builds_without_a_warning_a_dead_link_or_another_server(site):
     assert [*check_site.faults(site)] == []
     assert len([*site.rglob("*.html")]) > len(MARKDOWN)

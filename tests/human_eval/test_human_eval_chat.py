@@ -349,6 +349,7 @@ def test_replies_of_parlais_agents_are_those_of_a_living_conversation(trained, w
         assert len(set(check_living(ParlaiPartner(agent.clone()), replies, PERSONA[1], TEXTS))) > 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["poly", "cross", "written"])
 def test_replies_without_parlai_are_those_of_parlais_agents(kind, trained, written):
     file = written("poly") if kind == "written" else trained(kind)
@@ -428,6 +429,7 @@ def test_agents_that_draw_draw_the_same_after_a_restart():
     assert first == second != other
 
 
+@pytest.mark.slow
 def test_many_people_in_many_windows_at_once(database):
     names = [f"person {number}" for number in range(12)]
     chats, tokens = shop_of(database, names, conversations=4)

@@ -656,6 +656,7 @@ def test_an_annotator_is_shown_checks_first_then_every_pair_once(store):
     assert one.last is not None
 
 
+@pytest.mark.slow
 def test_sides_are_drawn_for_each_annotator_and_pair(store):
     filled(store, per_matchup=16)
     lefts = []
@@ -912,6 +913,7 @@ def test_what_a_killed_writer_left_is_mended(tmp_path):
     again.close()
 
 
+@pytest.mark.slow
 def test_a_damaged_page_is_one_sentence(tmp_path):
     """Each page in turn, with bytes that mean nothing, or that happen to."""
     store, _ = evaluation(str(tmp_path / "s.db"), pairs=40, annotators=("Ann", "Bob"))
@@ -1091,7 +1093,8 @@ def judge_all(store, token):
     return numbers
 
 
-@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.slow)], indirect=True)
+@pytest.mark.slow
+@pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.release)], indirect=True)
 def test_fifty_annotators_at_once_lose_and_double_nothing(database):
     store = filled(EvaluationStore(database), per_matchup=PAIRS, checks=1)
     tokens = [annotator.token for annotator in store.invite(f"annotator {number}" for number in range(ANNOTATORS))]
@@ -1136,6 +1139,7 @@ def judge_and_tell(database, token, confirmed):
         os.write(confirmed, b".")
 
 
+@pytest.mark.slow
 def test_processes_that_are_killed_lose_no_answer_that_they_confirmed(database):
     store = filled(EvaluationStore(database), per_matchup=16)
     annotators = store.invite(["Ann", "Bob", "Cy"])

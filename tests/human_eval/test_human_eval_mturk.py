@@ -75,7 +75,7 @@ def test_nothing_is_sent_without_yes_and_every_call_is_printed(shop, fake):
 
 
 @pytest.mark.parametrize(
-    "fault", ["lost", *(pytest.param(fault, marks=pytest.mark.slow) for fault in (None, 500, 400))]
+    "fault", ["lost", *(pytest.param(fault, marks=pytest.mark.release) for fault in (None, 500, 400))]
 )
 def test_a_hit_is_made_once(shop, fake, fault):
     _, call = shop
@@ -93,7 +93,7 @@ def test_the_status_has_all_pages(shop, fake):
     assert [one["status"] for one in lines] == ["Submitted"] * 3 and [one["judgements"] for one in lines] == [1, 1, 0]
 
 
-@pytest.mark.parametrize("fault", ["lost", *(pytest.param(fault, marks=pytest.mark.slow) for fault in (None, 503))])
+@pytest.mark.parametrize("fault", ["lost", *(pytest.param(fault, marks=pytest.mark.release) for fault in (None, 503))])
 def test_who_has_completed_is_approved_once(shop, fake, fault):
     _, call = shop
     fake.faults = [("ApproveAssignment", fault)] if fault else []
@@ -111,7 +111,7 @@ def test_a_rejection_gives_the_place_back(shop, fake):
 
 @pytest.mark.parametrize(
     "faults",
-    [["lost"] * 4, [500] * 4, *(pytest.param(few, marks=pytest.mark.slow) for few in ([], ["lost"], [500]))],
+    [["lost"] * 4, [500] * 4, *(pytest.param(few, marks=pytest.mark.release) for few in ([], ["lost"], [500]))],
 )
 def test_a_bonus_is_paid_once(shop, fake, faults):
     """boto3 itself sends a request four times; after that, our next call looks it up."""

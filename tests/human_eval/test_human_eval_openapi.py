@@ -108,7 +108,8 @@ def study(tmp_path):
     store.close()
 
 
-@pytest.mark.parametrize("examples", [25, pytest.param(500, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("examples", [25, pytest.param(500, marks=pytest.mark.release)])
 @pytest.mark.parametrize("server", ["annotation", "chats", "study"])
 def test_every_answer_is_a_page(server, examples, request, monkeypatch):
     monkeypatch.setattr(shared_pages, "REQUESTS_PER_MINUTE", 10**9)

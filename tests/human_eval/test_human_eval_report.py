@@ -469,7 +469,7 @@ def test_a_mistyped_database_is_not_made(prefix, step, tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(("difference", "power"), [(0.1, 0.8), (0.2, 0.9), (0.3, 0.8)])
-@pytest.mark.parametrize("runs", [100, pytest.param(2_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("runs", [100, pytest.param(2_000, marks=pytest.mark.release)])
 def test_a_planned_study_finds_its_difference_as_often_as_planned(difference, power, runs):
     needed, draw, found = judgements_needed(difference, power), random.Random(0), 0
     for _ in range(runs):

@@ -69,6 +69,7 @@ def check_report(folder, printed):
     assert len(reasons) and reasons.str.startswith("because").all()
 
 
+@pytest.mark.slow
 def test_the_script_of_the_docs_recovers_a_known_preference(trained, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(with_models(trained, tmp_path))
     for line in script().replace("\\\n", " ").splitlines():

@@ -472,7 +472,7 @@ def test_forged_forms_of_the_stages(shop):
     assert client.post("/annotate/nobody/step", data={"stage": "consent", "agree": "yes"}).status_code == 404
 
 
-@pytest.mark.parametrize("arrivals", [150, pytest.param(10_000, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("arrivals", [150, pytest.param(10_000, marks=pytest.mark.release)])
 def test_ten_thousand_arrivals_for_fifty_places(arrivals, tmp_path, clock, monkeypatch):
     store = store_of(str(tmp_path / "s.db"), study(places=50), clock=clock)
     monkeypatch.setattr(shared_pages, "REQUESTS_PER_MINUTE", 60)

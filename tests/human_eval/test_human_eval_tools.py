@@ -1,6 +1,6 @@
 """Potato and Label Studio: their projects of our pairs, and the answers that come back.
 
-The fast tests read files that the tools' own versions wrote: the slow ones write them, in Chromium, when
+These tests read files that the tools' own versions wrote: those in Chromium write them, if
 POLYAGENTS_TOOL_FILES names a folder.
 """
 
@@ -286,7 +286,6 @@ def keep(path, name):
         shutil.copyfile(path, Path(folder, name))
 
 
-@pytest.mark.slow
 @pytest.mark.browser
 def test_people_judge_in_potato(store, page, tmp_path, capsys):
     human_eval("export", "--to", "potato", "--out", "project", "--question", QUESTION)
@@ -315,7 +314,6 @@ def test_people_judge_in_potato(store, page, tmp_path, capsys):
     keep(tmp_path / "project" / state, state)
 
 
-@pytest.mark.slow
 @pytest.mark.browser
 def test_people_judge_in_label_studio(store, page, tmp_path, capsys):
     human_eval("export", "--to", "label_studio", "--out", "project", "--question", QUESTION)

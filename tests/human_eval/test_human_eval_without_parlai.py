@@ -100,10 +100,10 @@ def test_what_needs_parlai_says_so(trained, without_parlai):
     assert said == ["", *(f"{it} {install}" for it in what)]
 
 
-SLOW = pytest.mark.slow
+RELEASE = pytest.mark.release
 
 
-@pytest.mark.parametrize("kind", ["bi", pytest.param("poly", marks=SLOW), pytest.param("written", marks=SLOW)])
+@pytest.mark.parametrize("kind", ["bi", pytest.param("poly", marks=RELEASE), pytest.param("written", marks=RELEASE)])
 def test_our_models_chat(kind, trained, written, without_parlai, tmp_path):
     """As they do with ParlAI (test_human_eval_chat compares that with its agents)."""
     file = written("poly") if kind == "written" else trained(kind)

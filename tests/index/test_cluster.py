@@ -137,7 +137,7 @@ def test_a_folder_that_is_not_shared_is_said(ranker, file, tmp_path, monkeypatch
     assert not (tmp_path / "index" / "manifest.json").exists()
 
 
-@pytest.fixture(scope="module", params=["pgvector", pytest.param("milvus-server", marks=pytest.mark.slow)])
+@pytest.fixture(scope="module", params=["pgvector", pytest.param("milvus-server", marks=pytest.mark.release)])
 def address(request, tmp_path_factory):
     """The URL of an engine that several processes may open."""
     socket = request.getfixturevalue("postgres_socket") if request.param == "pgvector" else None
@@ -337,7 +337,7 @@ def test_answers_that_no_actor_gives_are_one_sentence(rows, said, monkeypatch):
 # ---- Ray itself ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_an_actor_that_is_killed_costs_nothing(trained, ranker, file, tmp_path, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", str(Path(killing.__file__).parent))  # Ray's own processes import the work
     begun = tmp_path / "begun"
@@ -362,7 +362,7 @@ def test_an_actor_that_is_killed_costs_nothing(trained, ranker, file, tmp_path, 
             list(cluster.map(killing.Deadly(str(theirs), encoder.model, "bf16"), texts, parts[:1]))
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_the_command_builds_with_a_cluster(trained, file, tmp_path, capsys, ends_with_2):
     command = ("build_index", "-mf", trained("poly"), "--candidates-file", file, "--index-dir")
     own(*command, tmp_path / "ours")

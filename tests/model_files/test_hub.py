@@ -138,6 +138,7 @@ def load_elsewhere(*names, **variables):
     return done.stdout.splitlines()
 
 
+@pytest.mark.slow
 def test_environment_variables_as_users_set_them(trained, hub, tmp_path):
     ranker = Ranker.load(trained("bi"))
     ranker.push_to_hub(NAME, token="secret")
@@ -258,7 +259,7 @@ def good(trained, tmp_path_factory):
 @pytest.mark.parametrize(
     ("asked", "lie"),
     [
-        pytest.param(*case, marks=[pytest.mark.slow] * bool(place % 5), id=f"{case[0]}{place}")
+        pytest.param(*case, marks=[pytest.mark.release] * bool(place % 5), id=f"{case[0]}{place}")
         for place, case in enumerate(LIES)
     ],
 )
@@ -314,7 +315,7 @@ def test_an_encoder_of_the_hub_is_a_backbone(encoder):
 @pytest.mark.parametrize(
     ("asked", "lie"),
     [
-        pytest.param(*case, marks=[pytest.mark.slow] * bool(place % 8), id=f"{case[0]}{place}")
+        pytest.param(*case, marks=[pytest.mark.release] * bool(place % 8), id=f"{case[0]}{place}")
         for place, case in enumerate(LIES_OF_AN_ENCODER)
     ],
 )

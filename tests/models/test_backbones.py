@@ -68,6 +68,7 @@ UNI_REFUSED = ("mpnet", "deberta-v2", "longformer")
 MOST_USED = ("bert", "roberta", "distilbert", "electra", "modernbert", "xlm-roberta", "gpt2", "albert", *UNI_REFUSED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("family", MOST_USED)
 def test_the_most_used_families_train_load_and_rank(family, tiny):
     """Scores as trained, loaded, alone, beside longer texts, and up to the last position; all four architectures.

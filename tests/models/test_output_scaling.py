@@ -76,6 +76,7 @@ def test_outputs_that_do_not_deviate(folder, broken):
         output_scaling.factor(encoder, texts, pad_id)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["poly", "uni"])
 def test_the_model_file_keeps_the_factor(kind, folder, tmp_path):
     train(kind, tmp_path / "M", *SHORT, "--backbone", folder, *AUTO)

@@ -41,6 +41,7 @@ def scores(model_file, **overrides):
     return Ranker.load(model_file, **overrides).score(CONTEXTS, REPLIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_only_adapters_learn_and_are_kept(kind, adapted, backbone):
     stored = read(adapted(kind))["model"]

@@ -220,6 +220,7 @@ def test_accumulated_gradients_and_clipping(make):
     assert float(agent.report()["clip"].value()) == 1.0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "precision"), [*((kind, "bf16") for kind in KINDS), ("poly", "fp16"), ("cross", "fp16")]
 )

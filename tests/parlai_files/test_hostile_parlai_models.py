@@ -88,6 +88,7 @@ def outcome(file):
     return None
 
 
+@pytest.mark.slow
 def test_damaged_weights_are_refused(copy):
     good, used = torch.load(copy, weights_only=False)["model"], []
     for number, content in enumerate(damaged_files(good)):

@@ -74,6 +74,7 @@ def test_every_score_is_parlais(variant, written):
     assert np.ptp(theirs) > 0.01  # there is something to agree on
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_an_evaluation_reports_what_parlais_does(variant, written):
     flags = ("-t", SAMPLE, "--num-examples", "40", "--eval-candidates", "inline")
@@ -192,6 +193,7 @@ def fine_tune(variant, file, *flags):
     return {name: float(value) for name, value in report.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["poly", "cross mean"])
 def test_fine_tuning_from_a_parlai_model(variant, colours, tmp_path):
     """Lower loss than from random weights of that shape, the file's options taken over, and M complete by itself."""

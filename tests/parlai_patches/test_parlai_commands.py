@@ -60,6 +60,7 @@ def test_the_sample_task_leaves_nothing_in_the_current_folder(monkeypatch, tmp_p
     assert not list(here.iterdir())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "source"),
     [("bi", "batch"), ("poly", "inline"), ("poly", "fixed"), ("uni", "batch-all-cands"), ("cross", "batch")],
@@ -144,6 +145,7 @@ def test_cross_encoder_trains_on_a_task_without_candidates(tmp_path):
     assert largest_difference(tmp_path / "1", tmp_path / "3") > 1e-4
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("batching", ["full", "batchsort"])
 def test_dynamic_batching(batching, colours, tmp_path):
     evaluation = batching if batching == "full" else "off"  # ParlAI's thousand buffers take seconds to make
@@ -153,6 +155,7 @@ def test_dynamic_batching(batching, colours, tmp_path):
     assert {name: float(valid[name]) for name in METRICS} == pytest.approx({name: still[name] for name in METRICS})
 
 
+@pytest.mark.slow
 def test_parlais_own_flags_for_half_precision(colours, tmp_path):
     flags = (*colours, "--max-train-steps", 12, "--warmup-updates", -1)  # the first overflow, until their scale fits
     for name, more in (
@@ -168,6 +171,7 @@ def test_parlais_own_flags_for_half_precision(colours, tmp_path):
     assert evaluate(tmp_path / "theirs", *colours)["exs"] == 30
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
     [
@@ -275,6 +279,7 @@ def test_init_model_starts_from_the_encoders_of_another_architecture(source, kin
         run("train_model", "-m", KINDS[kind], "-mf", start, *TINY, *colours)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "similarity", "share"), [("uni", "cosine", "false"), ("cross", "dot", "true")])
 def test_a_start_from_a_bi_encoder_begins_with_its_scores(kind, similarity, share, colours, tmp_path):
     start, file = tmp_path / "bi", tmp_path / "M"
@@ -429,6 +434,7 @@ def test_tensorboard(colours, tmp_path):
         assert name in content
 
 
+@pytest.mark.slow
 def test_a_model_loads_from_another_folder(colours, replies, tmp_path):
     """Nothing of the old folder is asked for again, though `M.opt` names it."""
     old, new = tmp_path / "old", tmp_path / "new"
@@ -564,6 +570,7 @@ def vectors(model_file, texts):
     return kept
 
 
+@pytest.mark.slow
 def test_the_index_is_kept_as_long_as_model_and_file_are_the_same(colours, replies, tmp_path):
     file, texts = tmp_path / "M", replies.read_text().splitlines()
     flags = ("--eval-candidates", "fixed", "--fixed-candidates-path", replies)

@@ -273,6 +273,7 @@ def test_scores_of_hidden_words_are_the_models_own(family, tmp_path):
     assert int(right) == int((wanted.argmax(-1) == targets[WORDS]).sum())
 
 
+@pytest.mark.slow
 def test_a_constant_text_is_learnt_by_heart_and_its_random_words_are_not(tmp_path):
     """The loss falls to the entropy of what cannot be known: 0 for what is always the same, ln 8 for one of 8."""
     words = "12345678"
@@ -294,6 +295,7 @@ def test_a_constant_text_is_learnt_by_heart_and_its_random_words_are_not(tmp_pat
         assert abs(float(loss) / 8 - entropy) < 0.15, (place, entropy)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_the_folder_starts_every_ranker(kind, tmp_path):
     pretrain(tmp_path / "P", "--max-train-steps", "3")
@@ -424,6 +426,7 @@ def test_another_runs_checkpoint_is_a_start_and_no_place(tmp_path):
     assert all(torch.equal(weight, new["model"][name]) for name, weight in old["model"].items())
 
 
+@pytest.mark.slow
 def test_the_count_of_the_checkpoint_decides_where_the_stats_are_older(tmp_path):
     """A run is killed between the two files."""
     pretrain(tmp_path / "M", "--max-train-steps", "12")
@@ -443,7 +446,7 @@ def test_processes_that_start_from_different_places_are_refused(bert, monkeypatc
         make(bert)
 
 
-@pytest.mark.slow  # test_training.py kills a run in the fast suite
+@pytest.mark.release  # test_training.py kills a run in the fast suite
 def test_a_killed_run_goes_on_as_if_nothing_had_been(tmp_path):
     """kill -9 at random moments: the same weights, bit for bit, as those of a run that nobody disturbed."""
     flags = ["--max-train-steps", "240", "--save-every-n-secs", "0.02", "--loglevel", "error", "-t", SAMPLE]
@@ -485,7 +488,7 @@ def test_a_streamed_task_is_left_out_up_to_its_place_without_being_read(task):
     assert second.read(30) == whole[30:]
 
 
-@pytest.mark.slow  # test_distributed.py has two processes in the fast suite
+@pytest.mark.release  # test_distributed.py has two processes in the fast suite
 def test_two_processes_share_the_work_and_keep_the_same_weights(tmp_path):
     """Over gloo, killed in the middle: the same weights as undisturbed, bit for bit."""
     folder = Path(sys.executable).parent

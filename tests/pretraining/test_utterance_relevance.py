@@ -212,6 +212,7 @@ def test_every_utterance_is_a_target_already(bert):
         make(bert, "--every-utterance", "true")
 
 
+@pytest.mark.slow
 def test_what_can_be_known_of_a_target_is_learnt(tmp_path):
     """Here all but a tenth of the other dialogues are single remarks, so that its words tell where a target is from."""
     draw = random.Random(0)
@@ -237,6 +238,7 @@ def test_evaluation_says_the_same_each_time(colours, tmp_path):
     assert first["exs"] == len(TaskReader(options, 0).read(10_000))
 
 
+@pytest.mark.slow
 def test_a_run_in_two_parts_is_the_run_in_one(tmp_path):
     """Bit for bit: the same dialogues, targets, masks and dropout after the checkpoint as without it."""
     pretrain(tmp_path / "A", "--max-train-steps", "8")

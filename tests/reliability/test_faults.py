@@ -3,7 +3,7 @@
 What a user finds then is what was there before, or what was to come, and nothing else; the same command ends as an
 undisturbed one, and leaves no other files. `docs/reliability.md` has the figures:
 
-    FAULTS=1000 python -m pytest tests/reliability/test_faults.py -m slow -rP
+    FAULTS=1000 python -m pytest tests/reliability/test_faults.py -m release -rP
 """
 
 import abc
@@ -276,9 +276,10 @@ def trial_of(victims, tmp_path_factory, trained):
     return functools.cache(lambda of: Trial(of(), victims, tmp_path_factory.mktemp("trial"), trained("bi")))
 
 
-BUDGETS = [1, pytest.param(int(os.environ.get("FAULTS", "20")), marks=pytest.mark.slow)]
+BUDGETS = [1, pytest.param(int(os.environ.get("FAULTS", "20")), marks=pytest.mark.release)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("count", BUDGETS)
 @pytest.mark.parametrize("fault", ["killed", "refused"])
 @pytest.mark.parametrize("command", COMMANDS)

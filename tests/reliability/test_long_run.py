@@ -3,7 +3,7 @@
 One server lives from the first request to the last; the other one is killed now and then. Every answer names the
 generation of the index that it is from, so each is compared with what a plain dict held then.
 
-    LONG_RUN=1 python -m pytest tests/reliability/test_long_run.py -m slow -rP
+    LONG_RUN=1 python -m pytest tests/reliability/test_long_run.py -m release -rP
 """
 
 import argparse
@@ -267,7 +267,7 @@ def held(index):
     return dict(zip(store.ids_of(places), store.texts_of(places), strict=True))
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads /proc")
 def test_changes_reloads_kills_and_requests(trained, tmp_path):
     draw, begin = random.Random(0), time.monotonic()

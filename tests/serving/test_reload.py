@@ -505,6 +505,7 @@ def test_a_hangup_reloads_and_the_end_of_the_terminal_ends(monkeypatch):
     assert happened == ["reload", signal.SIGTERM, "reload", "reload"]
 
 
+@pytest.mark.slow
 def test_a_process_serves_what_was_added_beside_it_on_a_hangup_and_by_itself(folder):
     file, index = folder
     command = [Path(sys.executable).with_name("polyagents"), "serve", "-mf", file, "--index-dir", index, "--port", "0"]

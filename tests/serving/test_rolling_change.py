@@ -88,7 +88,7 @@ class Asking(Clients):
                     connection.close()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_new_versions_and_new_processes_lose_no_request_and_mix_no_answer(files, tmp_path):
     try:
         program = replicas.haproxy()

@@ -19,7 +19,7 @@ from polyagents.serving.cohere_messages import relevance
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.sources import Sources
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 READ = "import json, sys; url, query, documents = json.load(sys.stdin)"
 LANGCHAIN = """

@@ -45,7 +45,8 @@ def cannot_be_described(body):
     return False
 
 
-@pytest.mark.parametrize("examples", [20, pytest.param(1_000, marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("examples", [20, pytest.param(1_000, marks=pytest.mark.release)])
 @pytest.mark.parametrize("mode", GenerationMode)
 @pytest.mark.parametrize("path", ["/rank", "/chat", "/v1/rerank", "/v2/rerank", "/v1/embeddings"])
 def test_every_answer_is_as_described(path, mode, examples, description):

@@ -53,6 +53,7 @@ def packaged(monkeypatch):
     return pack
 
 
+@pytest.mark.slow
 def test_every_turn_after_the_first_is_a_target(conversations):
     found = teacher(TASK, "train:ordered")
     messages = [found.act() for _ in range(2_000)]

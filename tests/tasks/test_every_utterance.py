@@ -163,6 +163,7 @@ def test_an_episode_comes_first_and_then_one_for_each_target():
     assert [[message["text"] for message in other] for other in others] == [["a\nb"], ["a\nb\nc\nd"]]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["poly", "uni"])
 def test_training_sees_them_and_validation_does_not(kind, tmp_path, monkeypatch):
     seen, losses = set(), ranker_agent.RankerAgent._training_losses

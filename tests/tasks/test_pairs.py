@@ -309,7 +309,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("steps", [2, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("steps", [2, pytest.param(5, marks=pytest.mark.release)])
 def test_a_killed_build_goes_on(steps, small, tmp_path, monkeypatch):
     (tmp_path / "months").mkdir()
     for month in range(4):
@@ -519,6 +519,7 @@ def train(model_file, data, *arguments):
     return run("train_model", *given, *arguments)
 
 
+@pytest.mark.slow
 def test_a_resumed_training_goes_on_in_the_stream(data, tmp_path, monkeypatch):
     from polyagents.tasks.pairs.agents import DefaultTeacher
 
@@ -539,7 +540,7 @@ def test_a_resumed_training_goes_on_in_the_stream(data, tmp_path, monkeypatch):
     assert first + seen == expected and len(first) == 120
 
 
-@pytest.mark.slow  # which part is whose is asked in one process, too
+@pytest.mark.release  # which part is whose is asked in one process, too
 def test_the_sample_under_two_processes(tmp_path):
     """Real ones: each pair is one's or the other's."""
     seen = seen_by_two_processes(tmp_path, "polyagents.tasks.pairs.agents:Sample", 'message["labels"][0]')

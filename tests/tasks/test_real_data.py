@@ -138,7 +138,7 @@ LARGER += ("--text-truncate", "360", "--label-truncate", "72", "--dict-maxtokens
 LARGER += ("--max-train-steps", "30", "-lr", "1e-3")
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("variant", parlai_models.VARIANTS)
 def test_parlais_own_models_report_the_same(variant, datapath, tmp_path):
     """The recipes' flags on ConvAI2; test_parlai_models.py does it with tiny models, and more closely."""

@@ -102,6 +102,7 @@ def test_the_files_of_parlai_are_read_where_they_are(task, datatype, datapath):
     assert {plain(found.act())[:2] for _ in range(20 * found.num_examples())} == expected
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "task"), [("bi", UBUNTU), ("cross", DSTC7), ("poly", CONVAI2)])
 def test_agents_train_on_them_and_rank_all_candidates(kind, task, tmp_path):
     file = tmp_path / "M"

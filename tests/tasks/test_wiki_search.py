@@ -333,7 +333,7 @@ def killed(given, folder, workers, parts):
     assert done.returncode == -signal.SIGKILL, done.stderr
 
 
-@pytest.mark.parametrize(("workers", "count"), [(2, 3), pytest.param(1, 99, marks=pytest.mark.slow)])
+@pytest.mark.parametrize(("workers", "count"), [(2, 3), pytest.param(1, 99, marks=pytest.mark.release)])
 def test_a_killed_build_goes_on_where_it_was(workers, count, data, dump, tmp_path, small, monkeypatch, capsys):
     killed(dump, tmp_path / "1", workers, count)
     finished = {path.name: path.stat().st_mtime_ns for path in (tmp_path / "1" / "parts").iterdir()}
@@ -659,7 +659,7 @@ def test_training_a_cross_encoder_on_its_own_candidates(data, tmp_path):
     assert report["exs"] == 12 and 1 <= report["rank"] <= 5
 
 
-@pytest.mark.slow  # which part is whose is asked in one process, too
+@pytest.mark.release  # which part is whose is asked in one process, too
 def test_two_processes_share_an_epoch(tmp_path):
     """Real ones: each example is one's or the other's."""
     seen = seen_by_two_processes(tmp_path, "polyagents.tasks.wiki_search.agents:Sample", 'message["text"]')

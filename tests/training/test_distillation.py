@@ -9,14 +9,15 @@ from polyagents.errors import InputError
 from polyagents.training.distillation import distillation_loss, teacher_scores
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "loss", "teacher"),
     [
         ("bi", "kl", "cross"),
         ("poly", "margin_mse", "uni"),
-        pytest.param("cross", "margin_mse", "poly", marks=pytest.mark.slow),
-        pytest.param("bi", "margin_mse", "cross", marks=pytest.mark.slow),
-        pytest.param("poly", "kl", "cross", marks=pytest.mark.slow),
+        pytest.param("cross", "margin_mse", "poly", marks=pytest.mark.release),
+        pytest.param("bi", "margin_mse", "cross", marks=pytest.mark.release),
+        pytest.param("poly", "kl", "cross", marks=pytest.mark.release),
     ],
 )
 def test_a_student_comes_nearer_to_its_teacher(kind, loss, teacher, trained, tmp_path):

@@ -141,7 +141,7 @@ def command(how, file, *flags):
     return [*map(str, (*(torchrun if how == "torchrun" else parlai), "-m", KINDS["poly"], "-mf", file, *FLAGS, *flags))]
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("how", ["torchrun", "multiprocessing_train"])
 def test_a_process_that_dies_ends_the_others_and_training_goes_on_from_the_checkpoint(how, tmp_path):
     file = tmp_path / "M"
@@ -173,7 +173,7 @@ def test_a_process_that_dies_ends_the_others_and_training_goes_on_from_the_check
     assert before < weights(file)["number_training_updates"] <= before + 8
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_what_several_processes_cannot_do(tmp_path):
     arguments = command("multiprocessing_train", tmp_path / "M", "-t", SAMPLE, "--candidates", "fixed")
     arguments += ["--fixed-candidates-path", str(tmp_path / "none.txt")]

@@ -69,7 +69,7 @@ def assert_same(ours, expected, tolerance):
     ("variant", "precision"),
     [(variant, "fp32") for variant in VARIANTS if variant not in IN_CHUNKS]
     + [
-        pytest.param(variant, "bf16", marks=() if variant in ("bi", "poly, codes", "uni") else pytest.mark.slow)
+        pytest.param(variant, "bf16", marks=() if variant in ("bi", "poly, codes", "uni") else pytest.mark.release)
         for variant in VARIANTS
     ],
 )
@@ -184,7 +184,7 @@ def test_frozen_layers_run_without_a_graph(agent_of):
     assert top.requires_grad and not below.requires_grad
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_compiled_encoder_has_the_same_gradients(agent_of):
     plain = gradients(agent_of("poly, codes", "--dropout", "0"))
     compiled = agent_of("poly, codes", "--dropout", "0", "--compile", "true", "--chunk-tokens", "40")
@@ -192,7 +192,7 @@ def test_a_compiled_encoder_has_the_same_gradients(agent_of):
     assert compiled.module.state_dict().keys() == agent_of("poly, codes").module.state_dict().keys()
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_compiled_encoder_draws_the_same_dropout_for_a_chunk_a_second_time(agent_of, monkeypatch):
     monkeypatch.setitem(encoder.TRAINING_CHUNK_TOKENS, "cpu", 40)
     flags = ("--dropout", "0.2", "--compile", "true")

@@ -105,6 +105,7 @@ def moved_to(mode, model):
     return model
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("inline", "chunk_tokens"), [(False, 24), (True, None)])
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_an_update_reads_nothing(backbone, device, variant, inline, chunk_tokens):

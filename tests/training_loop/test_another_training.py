@@ -44,6 +44,7 @@ def test_a_training_from_python_refuses_the_file_of_another_model(other, tmp_pat
     assert was in str(refused.value) and now in str(refused.value)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("first", "then"), [("hits@1", "loss"), ("mrr", "mrr --validation-metric-mode min"), ("loss", "rank")]
 )

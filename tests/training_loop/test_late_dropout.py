@@ -31,6 +31,7 @@ def seen(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", CASES)
 @pytest.mark.parametrize("loop", ["Ranker.train", "train_model"])
 def test_dropout_of_each_batch(loop, case, seen, tmp_path):

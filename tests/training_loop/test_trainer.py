@@ -235,6 +235,7 @@ RESUMED = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", RESUMED)
 def test_a_training_that_was_stopped_ends_as_an_undisturbed_one(case, tmp_path):
     kind, examples, more = RESUMED[case]
@@ -273,6 +274,7 @@ def quick(monkeypatch):
     monkeypatch.setattr("polyagents.training_loop.from_python.draw_beside", lambda file, *points: None)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", STOPPED)
 def test_a_stop_changes_neither_weights_nor_rates_nor_reports(case, trained, quick, tmp_path):
     stops, more = STOPPED[case]
@@ -303,7 +305,7 @@ def test_a_stop_changes_neither_weights_nor_rates_nor_reports(case, trained, qui
         assert largest_difference(f"{tmp_path / 'whole'}{part}", f"{tmp_path / 'parts'}{part}") == 0
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_a_training_that_is_prolonged_is_one_that_was_longer(trained, quick, tmp_path):
     """The validation at its end, which a longer one would not have made, lowers no rate; it may choose the model."""
     more = WITH_A_MODEL | STEEP | {"init_model": trained("bi"), "valid": EXAMPLES[:8], "validation_every_n_steps": 3}

@@ -64,6 +64,7 @@ CONSTANT_RATE = ("--warmup-updates", -1, "--lr-scheduler", "none")
 PLATEAU = ("--lr-scheduler", "reduceonplateau")  # what does not depend on the length of the run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("more", "every"), [((*PLATEAU, "--chunk-tokens", 64), 1), (("--precision", "fp16"), 1), (CONSTANT_RATE, 4)]
 )
@@ -151,7 +152,8 @@ def test_a_resumed_run_that_does_not_improve_keeps_the_better_model(tmp_path):
     assert json.loads(Path(f"{file}.opt").read_text())["init_model"] is None
 
 
-@pytest.mark.parametrize("part", ["", ".checkpoint", pytest.param(".checkpoint.trainstats", marks=pytest.mark.slow)])
+@pytest.mark.slow
+@pytest.mark.parametrize("part", ["", ".checkpoint", pytest.param(".checkpoint.trainstats", marks=pytest.mark.release)])
 def test_a_full_disk_while_saving_keeps_the_last_state(part, ordered, monkeypatch, tmp_path):
     file = tmp_path / "M"
     flags = (*ordered, "--validation-every-n-steps", 2, "--validation-metric", "loss")
@@ -179,7 +181,7 @@ def test_a_full_disk_while_saving_keeps_the_last_state(part, ordered, monkeypatc
     assert weights(f"{file}.checkpoint")["number_training_updates"] > updates
 
 
-@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.release)])
 def test_kills_at_random_moments(kills, tmp_path):
     """kill -9, several times: every file that there is can be read, and the updates go on where they were."""
     file, moments = tmp_path / "M", random.Random(0)
@@ -228,7 +230,7 @@ def test_a_file_replaced_while_it_is_read(monkeypatch, tmp_path):
 # ---- helpers that read ahead -----------------------------------------------------------------------------------------
 
 
-@pytest.mark.slow
+@pytest.mark.release
 def test_examples_read_by_other_processes(tmp_path):
     """A process of its own: helpers are forked, which threads of other tests would not outlive."""
     command = [Path(sys.executable).with_name("polyagents"), "train_model", "-m", "bi", "-mf", tmp_path / "M", *TINY]
@@ -267,6 +269,7 @@ def test_a_second_training_of_a_model_file_is_refused(elsewhere, tmp_path, monke
     assert [path.name for path in tmp_path.iterdir()] == [".M.lock"]
 
 
+@pytest.mark.slow
 def test_the_lock_of_a_training_goes_with_it(elsewhere, tmp_path):
     elsewhere.kill()
     elsewhere.wait()
@@ -297,6 +300,7 @@ def test_what_no_run_has_noted_is_refused(held):
 # ---- what a checkpoint knows of its run ------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_run_killed_between_checkpoint_and_trainstats_makes_as_many_updates(ordered, tmp_path):
     flags = (*ordered, "--validation-every-n-steps", 2, "--validation-cutoff", 2, "--max-train-steps")
     (tmp_path / "run").mkdir()

@@ -100,6 +100,7 @@ def test_a_training_from_python_ends_in_the_same_way(tmp_path, drawn, capsys):
     assert is_picture(f"{file}.png")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("keep", [True, False])
 @pytest.mark.parametrize("way", ["python", "parlai"])
 def test_the_end_says_what_may_be_deleted_or_deletes_it(way, keep, colours, tmp_path, capsys):
@@ -119,6 +120,7 @@ def test_the_end_says_what_may_be_deleted_or_deletes_it(way, keep, colours, tmp_
     assert Ranker.load(file).rank("red ?", ["red", "blue"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("where", ["validate_once_more", "load_eval_worlds", ""])
 @pytest.mark.parametrize("rate", [1e-3, 0.5])  # at the second one, the start stays the best model
 def test_a_run_that_had_reached_its_end_evaluates_its_best_model(where, rate, colours, tmp_path, monkeypatch):
@@ -162,6 +164,7 @@ def learned(tmp_path_factory):
     return file
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheduler", ["linear", "reduceonplateau"])
 def test_a_run_that_only_got_worse_keeps_its_start_and_says_so_first(scheduler, learned, colours, tmp_path, capsys):
     """At a rate at which every model forgets everything."""

@@ -342,12 +342,13 @@ def test_a_name_with_smoke_is_the_flag(monkeypatch):
         assert as_training(["recipe", "run", *given]) == ["train_model", "-o", "dstc7/bi/bert/smoke", "-mf", "M"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", OF_EACH_KIND)
 def test_one_of_each_kind_trains(name, tmp_path, monkeypatch):
     check_smoke(name, tmp_path, run_smoke(monkeypatch, name, tmp_path))
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("name", [name for name in RECIPES if name not in OF_EACH_KIND])
 def test_every_recipe_trains(name, tmp_path, monkeypatch):
     check_smoke(name, tmp_path, run_smoke(monkeypatch, name, tmp_path))

@@ -123,7 +123,7 @@ print(next(int(line.split()[1]) * 1024 for line in open("/proc/self/status") if 
 """
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize("zipped", [True, False], ids=["today's format", "the format before torch 1.6"])
 def test_the_published_shapes_fit_in_twice_their_size(zipped, written, tmp_path):
     """12 layers of width 768, 54,944 tokens, 1,024 positions, twice: 1.02 GB; the whole process, libraries included."""

@@ -36,7 +36,7 @@ def encode(texts):
 
 
 @pytest.fixture(
-    scope="module", params=["milvus-lite", pytest.param("milvus-server", marks=pytest.mark.slow), "pgvector"]
+    scope="module", params=["milvus-lite", pytest.param("milvus-server", marks=pytest.mark.release), "pgvector"]
 )
 def address(request, tmp_path_factory):
     socket = request.getfixturevalue("postgres_socket") if request.param == "pgvector" else None
@@ -608,7 +608,7 @@ def test_rows_of_milvus_that_somebody_changed_are_right_or_one_sentence(engine):
         )
 
 
-@pytest.mark.slow
+@pytest.mark.release
 @pytest.mark.parametrize(("change", "said"), REMADE_MILVUS)
 def test_a_collection_of_milvus_that_somebody_made_is_right_or_one_sentence(change, said, engine):
     if not isinstance(engine, milvus.Milvus):

@@ -14,7 +14,7 @@ from polyagents.index.engines.engine import EngineError
 from polyagents.index.engines.urls import open_engine
 from polyagents.index.texts import ListedTexts
 
-pytestmark = pytest.mark.slow
+pytestmark = pytest.mark.release
 
 COUNT, WIDTH = 9_000, 384
 LEFT = 6_000_000  # bytes on the disk; the vectors alone are 14 million
