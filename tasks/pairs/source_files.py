@@ -121,12 +121,18 @@ def texts(source: Source, file: File) -> Iterator[tuple[str, int]]:
 
 
 def of_text(numbered: Iterator[tuple[str, int]], file: File, context_lines: int) -> Iterator[tuple[Record, int]]:
-    """Yield the records of lines in the format that the first non-empty line has."""
+    """Yield the records of lines in the format that the first non-empty line has.
+
+    Raises:
+        InputError: it is one JSON array.
+    """
     first = next((line for line in numbered if line[0].strip()), None)
     if first is None:
         return
     every = itertools.chain([first], numbered)
     if is_json(first[0], file.path):
+        if first[0].lstrip().startswith("["):
+            raise InputError(f"{file.path} is a JSON array; give one object per line.")
         yield from of_json(every, file.name)
     elif first[0].startswith("text:") and "\t" in first[0]:
         yield from of_parlai(every, file.name)

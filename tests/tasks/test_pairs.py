@@ -416,6 +416,8 @@ def test_sources_and_folders_that_cannot_be_used(tmp_path, refused):
     assert "no pair that can be used (2 malformed lines)" in refused("--source", tmp_path / "no.jsonl", "--outdir", out)
     assert "no line follows another" in refused("--source", tmp_path / "one.txt", "--outdir", out)
     assert "model.txt is not text" in refused("--source", tmp_path / "model.txt", "--outdir", out)
+    (tmp_path / "array.json").write_text('[\n {"context": "hi", "label": "hello"}\n]')
+    assert "array.json is a JSON array" in refused("--source", tmp_path / "array.json", "--outdir", out)
     assert "holds other files, such as " in refused("--source", tmp_path / "fine.txt", "--outdir", tmp_path)
     (tmp_path / "other" / building.PARTS).mkdir(parents=True)
     (tmp_path / "other" / "mine.jsonl").write_text("{}")
