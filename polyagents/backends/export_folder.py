@@ -22,7 +22,8 @@ from polyagents.errors import InputError
 from polyagents.files.atomic import clear_leftovers, temporary_name, unwritten, write_text
 from polyagents.files.hashing import file_digest, fingerprint
 from polyagents.files.json_files import fields_of_json, read_fields
-from polyagents.files.own_folder import own_folder
+from polyagents.files.locks import lock_file
+from polyagents.files.own_folder import LOCK, own_folder
 from polyagents.models.backbone import config_values
 from polyagents.models.encoder import Encoder
 from polyagents.ranking.ranking_model import bytes_of
@@ -102,7 +103,7 @@ def fingerprints(encoders: Mapping[str, Encoder]) -> dict[str, str]:
 
 @contextmanager
 def temporary_folder(folder: str) -> Iterator[str]:
-    """Give a temporary folder within an export's, which is created if it is missing.
+    """Give a temporary folder within an export's, which is created if it is missing; wait for another export to end.
 
     Raises:
         InputError: the path belongs to something else, or cannot be written.
@@ -112,8 +113,9 @@ def temporary_folder(folder: str) -> Iterator[str]:
     clear_leftovers(graphs)
     temporary = temporary_name(graphs)
     try:
-        os.mkdir(temporary)
-        yield temporary
+        with lock_file(os.path.join(folder, LOCK), f"{folder} is being written"):
+            os.mkdir(temporary)
+            yield temporary
     except OSError as error:
         raise unwritten(folder, error) from error
     finally:

@@ -12,20 +12,32 @@ from polyagents.console import Bar, markdown, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, read_json
+from polyagents.models import architecture
+from polyagents.options import Options, fields_of
 from polyagents.parlai_agents.fixed_candidates import located
+from polyagents.parlai_agents.flags import TargetOptions
 from polyagents.parlai_files import parlai_options
 from polyagents.parlai_patches.compat import quiet
+from polyagents.parlai_patches.saved_options import OURS
 from polyagents.ranker import Ranker, median_seconds
 from polyagents.tasks.sample.generate import dialogues, replies
 from polyagents.timings import training_machine
+from polyagents.training_loop.training_options import training_groups
 from polyagents.zoo.recipes.describe import CANDIDATES, together
 from polyagents.zoo.recipes.recipe_flags import SMOKE, Recipe, find, flags_of
 
 TIMED_CANDIDATES = 1_000  # paper Table 5
 MESSAGES = {"bi": 25, "poly": 25, "cross": 3}  # messages of the median; a cross-encoder reads 1,000 pairs for each
-SAME_RESULT = ("chunk_tokens", "eval_batchsize", "fixed_candidates_path", "init_model", "save_every_n_secs")
-# The only option that changes what is learnt and is not a flag of a recipe: the backbone's own.
-DEFAULTS: dict[str, Any] = {"dropout": None}
+SAME_RESULT = {"chunk_tokens", "compile", "eval_batchsize", "fixed_candidates_path", "keep_checkpoint"}
+SAME_RESULT |= {"init_model", "save_every_n_secs"}
+# ParlAI's that change what is learnt, and are not flags of a recipe.
+PARLAIS: dict[str, Any] = {
+    "mutators": None,
+    "multitask_weights": [1],
+    "dynamic_batching": None,
+    "betas": [0.9, 0.999],
+    "momentum": 0,
+}
 METRICS = {"MRR": "mrr"}  # R@k is hits@k
 
 
@@ -100,7 +112,8 @@ def trained_in(folder: str) -> list[Trained]:
         if not os.path.exists(f"{file}.opt") or not os.path.exists(file):
             continue
         opt = parlai_options.read(file)
-        name = str(opt.get("init_opt") or "").split(",")[0]
+        parts = str(opt.get("init_opt") or "").split(",")
+        name = next((part for part in reversed(parts) if flags_of(part) is not None), "")
         try:
             stats = read_json(path)
         except ValueError as error:
@@ -111,7 +124,7 @@ def trained_in(folder: str) -> list[Trained]:
                 f"{path} is damaged: it does not describe a training run; train that model again, or remove it."
             )
         reports = {split: stats.get(f"final_{split}_report") or {} for split in ("valid", "test")}
-        if flags_of(name) is not None and any(reports.values()):
+        if name and any(reports.values()):
             epochs = float(stats.get("total_epochs", 0))
             for split, digests in stats.get("evaluated", {}).items():
                 first = evaluated.setdefault((find(name).task, name.endswith(SMOKE), split), (digests, file))
@@ -136,13 +149,23 @@ def changed_flags(name: str, opt: Mapping[str, Any]) -> str:
     """Describe the flags of a model that differ from the recipe and could have changed the result."""
     if name.endswith(SMOKE):
         return "smoke: two updates on a sample"
-    flags = DEFAULTS | (flags_of(name) or {})
+    wanted = find(name).flags
+    unset = {key: value for key, value in defaults(str(wanted["model"])).items() if key not in wanted}
+    flags, opt = unset | wanted, unset | dict(opt)
     others = {key: opt.get(key) for key, value in flags.items() if key not in SAME_RESULT and opt.get(key) != value}
     changed = [f"{key} {value} (recipe: {flags[key]})" for key, value in others.items()]
     start = str(flags.get("init_model", "")).removeprefix("zoo:")
     if start and not str(opt.get("backbone")).endswith(start):  # an agent notes there what it started from
         changed.append(f"started from {opt.get('backbone')} (recipe: {start})")
     return ", ".join(changed)
+
+
+def defaults(agent: str) -> dict[str, Any]:
+    """Return the defaults of the options that change what an agent learns, whether or not a recipe has them."""
+    name = agent.removeprefix(OURS)
+    groups: list[type[Options]] = [TargetOptions, *training_groups(architecture.find(name))]
+    fields = [*architecture.options_of(name).values(), *(field for group in groups for field in fields_of(group))]
+    return PARLAIS | {field.name: field.default for field in fields if field.name != "backbone"}  # or --init-model
 
 
 def candidates_count(name: str, opt: Mapping[str, Any]) -> int:

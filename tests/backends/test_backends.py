@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 import shutil
+import threading
 from concurrent.futures import ThreadPoolExecutor
 from types import SimpleNamespace
 
@@ -17,11 +18,12 @@ from backbones import FAMILIES, save
 from commands import SAMPLE, copy_model, own, run, train
 
 from polyagents import InputError, Ranker
-from polyagents.backends import onnx_runtime, openvino_runtime, runtimes
+from polyagents.backends import exporting, onnx_runtime, openvino_runtime, runtimes
 from polyagents.backends.export_folder import backbone_fingerprint
 from polyagents.backends.exporting import export_model
 from polyagents.backends.tracing import encoders_of
 from polyagents.commands.names import OWN_COMMANDS
+from polyagents.files import locks
 from polyagents.model_files.building import build_encoder, build_model, settings_of
 from polyagents.model_files.saving import save_model
 from polyagents.text.pretrained import load_tokenizer
@@ -374,6 +376,26 @@ def test_a_second_export_takes_the_place_of_the_first(export):
     assert not graphs & before and len(graphs) == 1 and len(after) == len(before)
 
 
+def test_a_second_export_waits_for_the_first(export, monkeypatch):
+    """Otherwise the one that ends first removes the graphs of the other, whose manifest would name them."""
+    file, _ = export("cross", "onnx")
+    model, told, threads = Ranker.load(file).model, threading.Event(), []
+    monkeypatch.setattr(locks, "say", lambda sentence: told.set())
+    write = exporting.write_graph
+
+    def write_while_another_begins(*given):
+        if not threads:
+            threads.append(threading.Thread(target=export_model, args=(Ranker.load(file).model, str(file), "onnx")))
+            threads[0].start()
+            assert told.wait(30)
+        return write(*given)
+
+    monkeypatch.setattr(exporting, "write_graph", write_while_another_begins)
+    export_model(model, str(file), "onnx", int8=True)
+    threads[0].join(60)
+    assert np.isfinite(Ranker.load(file, backend="onnx").score("hi", REPLIES)).all()
+
+
 def test_somebody_elses_folder_is_left_alone(trained, tmp_path):
     file = copy_model(trained("bi"), tmp_path / "M")
     (tmp_path / "M.onnx").mkdir()
@@ -390,7 +412,7 @@ def test_what_computes_something_else_is_not_published(trained, tmp_path, monkey
     monkeypatch.setattr(runtime, "open_graph", lambda path: lambda *given: opened(path)(*given) * 1.01)
     with pytest.raises(InputError, match="does not compute the same as torch"):
         export_model(Ranker.load(file).model, str(file), "onnx")
-    assert [path.name for path in (tmp_path / "M.onnx").iterdir()] == [".polyagents-export"]
+    assert {path.name for path in (tmp_path / "M.onnx").iterdir()} - {".lock"} == {".polyagents-export"}
 
 
 @pytest.mark.parametrize(
@@ -410,7 +432,7 @@ def test_a_full_disk_and_what_a_runtime_lacks_are_told_apart(fault, free, said, 
     monkeypatch.setattr(shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
     with pytest.raises(InputError, match=re.escape(said)):
         export_model(Ranker.load(file).model, str(file), "onnx")
-    assert [path.name for path in (tmp_path / "M.onnx").iterdir()] == [".polyagents-export"]
+    assert {path.name for path in (tmp_path / "M.onnx").iterdir()} - {".lock"} == {".polyagents-export"}
 
 
 # ---- commands --------------------------------------------------------------------------------------------------------

@@ -412,6 +412,32 @@ def test_a_report_has_means_deviations_and_what_was_changed(reported, tmp_path, 
     assert "were evaluated on different examples of test" in line
 
 
+@pytest.mark.parametrize(
+    ("name", "given", "said"),
+    [
+        ("convai2/bi/bert", {"lora_rank": 8, "backbone_bits": "4"}, "lora_rank 8 (recipe: None), backbone_bits 4"),
+        ("convai2/bi/bert", {"every_utterance": True}, "every_utterance True (recipe: False)"),
+        ("convai2/poly-64/reddit", {"teacher_model_file": "T"}, "teacher_model_file T (recipe: None)"),
+        ("convai2/poly-64/bert", {"codes_learningrate": 1e-3}, "codes_learningrate 0.001 (recipe: None)"),
+        ("convai2/cross/bert", {"cross_negatives": 3}, "cross_negatives 3 (recipe: None)"),
+        ("dstc7/cross/bert", {"mutators": "word_shuffle"}, "mutators word_shuffle (recipe: None)"),
+        ("convai2/bi/bert", {"chunk_tokens": 512, "compile": True, "keep_checkpoint": False, "seed": 3}, ""),
+    ],
+)
+def test_a_flag_that_no_recipe_has_is_a_change_too(name, given, said):
+    trained = find(name).flags | {"backbone": find(name).flags.get("backbone", find(name).flags.get("init_model"))}
+    changed = report.changed_flags(name, trained | given)
+    assert changed.startswith(said) and bool(changed) == bool(said)
+
+
+@pytest.mark.parametrize("files", ["mine.opt,{}", "wikipedia/bi/reddit,{}", "{},mine.opt"])
+def test_of_several_files_the_last_recipe_is_reported(files, smoked, tmp_path):
+    shutil.copytree(smoked / "3", tmp_path / "3")
+    name = "wikipedia/poly-16/reddit/smoke"
+    rewrite(tmp_path / "3" / "M.opt", init_opt=files.format(name))
+    assert [model.name for model in report.trained_in(tmp_path)] == [name]
+
+
 def test_a_folder_without_such_models(tmp_path, ends_with_2):
     (line,) = ends_with_2("recipe", "report", tmp_path)
     assert line.endswith("train one with polyagents recipe run NAME -mf " + str(tmp_path / "M") + ".")
