@@ -223,6 +223,8 @@ def check_sender(scope: Scope) -> None:
         raise Refused(403, "This request comes from a page of another site; only this server's own page may ask.")
     if content_type(headers) != "application/json":
         raise Refused(415, "The body must be JSON; send it with the header Content-Type: application/json.")
+    if (coding := headers.get("content-encoding", "identity").lower()) != "identity":
+        raise Refused(415, f"The body has Content-Encoding: {coding[:20]}; send it without, not compressed.")
 
 
 def content_type(headers: Headers) -> str:

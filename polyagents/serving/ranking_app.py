@@ -57,7 +57,7 @@ PROBLEMS = {
     403: "Another site's page asks, or, without a token, the name is not this machine's",
     408: "The body did not arrive in time",
     413: "The body is too large",
-    415: "The body is not declared as JSON",
+    415: "The body is not declared as JSON, or is compressed",
     422: "A field is invalid",
     429: "Too many requests or texts of this client; Retry-After says when to try again",
     500: "The model failed",

@@ -1,6 +1,7 @@
 """`polyagents serve`: what it answers, what it refuses, and that nothing stops it."""
 
 import asyncio
+import gzip
 import json
 import os
 import signal
@@ -567,6 +568,14 @@ def test_a_page_of_another_site_cannot_ask(client):
 def test_a_form_cannot_ask(client, kind):
     answer = client.post("/chat", content=b'{"history": ["a"]}', headers={"Content-Type": kind})
     assert answer.status_code == 415 and "application/json" in answer.json()["error"]
+
+
+@pytest.mark.parametrize(("coding", "status"), [("gzip", 415), ("br, gzip", 415), ("identity", 200), ("Identity", 200)])
+def test_a_compressed_body_is_refused_for_that(client, coding, status):
+    content = gzip.compress(b'{"history": ["a"]}') if status == 415 else b'{"history": ["a"]}'
+    json_body = {"Content-Type": "application/json", "Content-Encoding": coding}
+    answer = client.post("/chat", content=content, headers=json_body)
+    assert answer.status_code == status and ("not compressed" in answer.text) == (status == 415)
 
 
 def test_another_name_for_this_machine_is_refused(client):
