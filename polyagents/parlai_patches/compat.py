@@ -67,6 +67,7 @@ def apply() -> None:
     check_files_of_options()
     use_our_zoo()
     find_our_recipes()
+    compare_no_options_of_ours()
     say_what_cannot_be_downloaded()
     list_all_options_on_request()
 
@@ -120,6 +121,19 @@ def find_our_recipes() -> None:
             ) from error
 
     Opt.load_init = classmethod(load_recipe)
+
+
+def compare_no_options_of_ours() -> None:
+    """Warn of no options that differ from those of an --init-model or a checkpoint: our agents take them over."""
+    compare = parlai.core.agents.compare_init_model_opts
+
+    def compare_init_model_opts(opt: Opt, current: Opt) -> None:
+        if not str(opt.get("model")).startswith(saved_options.OURS):
+            compare(opt, current)
+        elif opt.get("init_model"):
+            opt["init_model"] = build_data.modelzoo_path(opt["datapath"], opt["init_model"])
+
+    parlai.core.agents.compare_init_model_opts = compare_init_model_opts
 
 
 def check_files_of_options() -> None:

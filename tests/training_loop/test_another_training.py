@@ -81,6 +81,10 @@ def test_a_resumed_training_says_so(colours, tmp_path, capsys):
     again = forked(*flags, "--max-train-steps", 3)
     said = f"Resuming the training of {tmp_path / 'M'}: 2 updates were made before."
     assert said not in first.out and said in again.out, again.out + again.err
+    flags = [f"{flag}.tuned" if flag == tmp_path / "M" else flag for flag in flags]
+    tuned = forked(*flags, "--max-train-steps", 1, "--init-model", tmp_path / "M")
+    assert (tmp_path / "M.tuned").exists()
+    assert not [one.out for one in (again, tuned) if "being loaded with opts" in one.out + one.err]
 
 
 def test_a_resumed_training_from_python_says_so(tmp_path, capsys):
