@@ -69,6 +69,8 @@ def study(file: str, work: str | None, settings: Sequence[str], only_report: boo
         say(f"{os.path.join(results, other)} is of a row or seed that {file} does not have any more.")
     for sentence in failed:
         say(sentence)
+    if failed and not any(name.endswith(".jsonl") for name in os.listdir(results)):
+        return 1  # there is nothing to report
     from polyagents.benchmarks.study import report  # imports matplotlib
 
     print(report.write(name, found, results))

@@ -312,6 +312,12 @@ def test_the_command_line_wants_a_folder_and_values(tmp_path, capsys):
         assert sentence in capsys.readouterr().err
 
 
+def test_where_every_run_failed_only_that_is_said(tmp_path, capsys, monkeypatch):
+    monkeypatch.setattr(schedule, "carry_out", lambda *given: ["bi, seed 1: failed with exit code 1"])
+    assert main([write_study(tmp_path), "--work", str(tmp_path / "w"), "--set", "BACKBONE=scratch:tiny"]) == 1
+    assert capsys.readouterr().err.splitlines()[-1] == "bi, seed 1: failed with exit code 1"
+
+
 # ---- which runs ------------------------------------------------------------------------------------------------------
 
 
