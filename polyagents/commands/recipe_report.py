@@ -119,11 +119,12 @@ def trained_in(folder: str) -> list[Trained]:
         except ValueError as error:
             raise InputError(f"{path} is damaged ({error}); train that model again, or remove it.") from error
         digests_fit = isinstance(stats, dict) and fits(stats.get("evaluated", {}), dict[str, list[str]])
-        if not digests_fit or not fits(stats.get("total_epochs", 0), float):
+        reports = {split: (digests_fit and stats.get(f"final_{split}_report")) or {} for split in ("valid", "test")}
+        reports_fit = all(fits(one, dict[str, float]) and ("exs" in one or not one) for one in reports.values())
+        if not digests_fit or (name and not reports_fit) or not fits(stats.get("total_epochs", 0), float):
             raise InputError(
                 f"{path} is damaged: it does not describe a training run; train that model again, or remove it."
             )
-        reports = {split: stats.get(f"final_{split}_report") or {} for split in ("valid", "test")}
         if name and any(reports.values()):
             epochs = float(stats.get("total_epochs", 0))
             for split, digests in stats.get("evaluated", {}).items():
@@ -133,7 +134,7 @@ def trained_in(folder: str) -> list[Trained]:
                         f"{first[1]} and {file} were evaluated on different examples of {split}, and cannot be "
                         f"compared; remove the one of the data that you do not mean."
                     )
-            candidates = candidates_count(name, opt)
+            candidates = candidates_count(file, name, opt)
             found.append(Trained(file, name, changed_flags(name, opt), epochs, candidates, reports, math.nan))
     if not found:
         raise InputError(
@@ -168,12 +169,23 @@ def defaults(agent: str) -> dict[str, Any]:
     return PARLAIS | {field.name: field.default for field in fields if field.name != "backbone"}  # or --init-model
 
 
-def candidates_count(name: str, opt: Mapping[str, Any]) -> int:
-    """Return the number of candidates of an example: the task's number, or the fixed ones and the label."""
+def candidates_count(file: str, name: str, opt: Mapping[str, Any]) -> int:
+    """Return the number of candidates of an example: the task's number, or the fixed ones and the label.
+
+    Raises:
+        InputError: the fixed ones cannot be read.
+    """
     if opt.get("eval_candidates") != "fixed":
         return CANDIDATES[find(name).task]
-    with open(located(str(opt["fixed_candidates_path"]), opt.get("datapath")), "rb") as file:
-        return 1 + sum(1 for _ in file)
+    path = located(str(opt["fixed_candidates_path"]), opt.get("datapath"))
+    try:
+        with open(path, "rb") as lines:
+            return 1 + sum(1 for _ in lines)
+    except OSError as error:
+        raise InputError(
+            f"{file} was evaluated among the candidates of {path}, which cannot be read "
+            f"({error.strerror}); put them there again, or remove the model."
+        ) from error
 
 
 def reply_time(file: str, kind: str) -> float:

@@ -438,6 +438,23 @@ def test_of_several_files_the_last_recipe_is_reported(files, smoked, tmp_path):
     assert [model.name for model in report.trained_in(tmp_path)] == [name]
 
 
+@pytest.mark.parametrize(
+    ("part", "values", "said"),
+    [
+        ("trainstats", {"final_test_report": "none"}, "M.trainstats is damaged"),
+        ("trainstats", {"final_test_report": {"hits@1": 0.5}}, "M.trainstats is damaged"),
+        ("trainstats", {"final_valid_report": {"hits@1": "half", "exs": 4}}, "M.trainstats is damaged"),
+        ("trainstats", {"total_epochs": None}, "M.trainstats is damaged"),
+        ("opt", {"fixed_candidates_path": "gone.txt"}, "3/M was evaluated among the candidates of gone.txt"),
+    ],
+)
+def test_what_a_report_cannot_read_is_said(part, values, said, smoked, tmp_path, ends_with_2):
+    shutil.copytree(smoked / "3", tmp_path / "3")
+    rewrite(tmp_path / "3" / f"M.{part}", **values)
+    (line,) = ends_with_2("recipe", "report", tmp_path)
+    assert said in line
+
+
 def test_a_folder_without_such_models(tmp_path, ends_with_2):
     (line,) = ends_with_2("recipe", "report", tmp_path)
     assert line.endswith("train one with polyagents recipe run NAME -mf " + str(tmp_path / "M") + ".")
