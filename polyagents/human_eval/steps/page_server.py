@@ -3,21 +3,25 @@
 import argparse
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
 from polyagents.arguments import port_number
 from polyagents.console import one_line, say
 from polyagents.errors import InputError
-from polyagents.human_eval.records import JOIN_PATH, PROGRESS_PATH
+from polyagents.human_eval.records import ANNOTATE_PATH, JOIN_PATH, PROGRESS_PATH
 from polyagents.human_eval.study import PLATFORMS, Study, read_study
 from polyagents.serving.http_server import address, server_of
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
 
+    from polyagents.human_eval.storage.evaluation_store import EvaluationStore
     from polyagents.human_eval.web.study_pages import Verify
+    from polyagents.human_eval.web.texts import Texts
+
+    MakeApp = Callable[[str, Texts, Verify | None], ASGIApp]  # of the organiser's token
 
 EVERYWHERE = ("0.0.0.0", "::")  # an address that a browser cannot open
 
@@ -106,9 +110,19 @@ def arrival(study: Study) -> str:
 
 
 def serve_pages(
-    opened: socket.socket, app: "ASGIApp", opt: Mapping[str, Any], organiser: str, links: Mapping[str, str], what: str
+    opened: socket.socket,
+    opt: Mapping[str, Any],
+    store: "EvaluationStore",
+    make_app: "MakeApp",
+    invited: Mapping[str, str],
+    what: str,
 ) -> None:
-    """Print the organiser's link and each name with its link, after the server's address, and serve until Ctrl-C."""
+    """Print the organiser's link and those of the invited (name -> token), or of the study; serve until Ctrl-C."""
+    from polyagents.human_eval.web.texts import read_texts  # loads the web libraries
+
+    study, organiser = store.places.study if store.places else None, store.organiser()
+    app = make_app(organiser, read_texts(study.texts if study else ""), verifier(opt, study))
+    links = {study.platform: arrival(study)} if study else {name: ANNOTATE_PATH + own for name, own in invited.items()}
     opened.listen()  # a browser that opens a link at once waits for the server, and is not refused
     start = (opt["public_url"] or reachable(address(opened))).rstrip("/")
     print(f"organiser\t{start}{PROGRESS_PATH}{organiser}", flush=True)
@@ -119,6 +133,7 @@ def serve_pages(
         server_of(app).run(sockets=[opened])
     except KeyboardInterrupt:  # uvicorn raises it again after it has ended
         say("Ended.")
+    store.close()
 
 
 def reachable(start: str) -> str:

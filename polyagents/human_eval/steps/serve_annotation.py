@@ -1,21 +1,14 @@
 """`polyagents human_eval serve`: the annotation page."""
 
 import argparse
+import functools
 from collections.abc import Mapping
 from typing import Any
 
 from polyagents.arguments import CommandParser
 from polyagents.errors import InputError
-from polyagents.human_eval.records import ANNOTATE_PATH
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
-from polyagents.human_eval.steps.page_server import (
-    add_server_flags,
-    add_study_flags,
-    arrival,
-    serve_pages,
-    study_of,
-    verifier,
-)
+from polyagents.human_eval.steps.page_server import add_server_flags, add_study_flags, serve_pages, study_of
 from polyagents.human_eval.web.questions import PRESETS, question_of
 from polyagents.serving.http_server import listening
 
@@ -40,18 +33,14 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Print the links and serve until Ctrl-C."""
-    question, study = question_of(opt["question"]), study_of(opt)
-    store = existing_store(opt["database"], study=study)
+    question = question_of(opt["question"])
+    store = existing_store(opt["database"], study=study_of(opt))
     progress = store.progress(question.text)
     if not progress.pairs:
         raise InputError(f"{store.name} has no pairs to judge; make some with polyagents human_eval pairs.")
     from polyagents.human_eval.web.annotation_app import create_app  # loads the web libraries
-    from polyagents.human_eval.web.texts import read_texts
 
-    app = create_app(store, question, store.organiser(), read_texts(study.texts if study else ""), verifier(opt, study))
     with listening(opt["host"], opt["port"]) as opened:
         what = f"{question.text} {progress.pairs:,} pairs, {progress.checks:,} checks of {store.name}"
-        invited = {one.name: ANNOTATE_PATH + one.token for one in progress.annotators}
-        links = {study.platform: arrival(study)} if study else invited
-        serve_pages(opened, app, opt, store.organiser(), links, what)
-    store.close()
+        invited = {one.name: one.token for one in progress.annotators}
+        serve_pages(opened, opt, store, functools.partial(create_app, store, question), invited, what)

@@ -1,6 +1,7 @@
 """`polyagents human_eval chat`: people talk with models, and rate them."""
 
 import argparse
+import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -8,19 +9,11 @@ from polyagents.arguments import positive_int, seed_number
 from polyagents.errors import InputError
 from polyagents.files.lines import opened, text_lines
 from polyagents.human_eval.conversations import clean
-from polyagents.human_eval.records import ANNOTATE_PATH
 from polyagents.human_eval.statistics.display import count
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store, open_store
 from polyagents.human_eval.steps.load_partners import check_model_file, load_partners
 from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, for_parlai, parlai_for
-from polyagents.human_eval.steps.page_server import (
-    add_server_flags,
-    add_study_flags,
-    arrival,
-    serve_pages,
-    study_of,
-    verifier,
-)
+from polyagents.human_eval.steps.page_server import add_server_flags, add_study_flags, serve_pages, study_of
 from polyagents.human_eval.storage.views import MOST, RATE
 from polyagents.serving.http_server import listening
 
@@ -84,7 +77,6 @@ def run(opt: Mapping[str, Any]) -> None:
         from polyagents.human_eval.storage.chat_store import ChatStore
         from polyagents.human_eval.storage.views import ChatPlan
         from polyagents.human_eval.web.chat_app import create_app  # loads the web libraries
-        from polyagents.human_eval.web.texts import read_texts
 
         personas = read_personas(opt) if opt["task"] else [("", "")]
         partners = load_partners(opt)
@@ -92,16 +84,12 @@ def run(opt: Mapping[str, Any]) -> None:
         if study:
             chosen["conversations"] = study.each
         chats = ChatStore(store, ChatPlan(list(partners), personas, problems=problems, **chosen))
-        organiser = store.organiser()
         what = (
             f"{count(study.places if study else len(invited), 'person', 'people')}, "
             f"{count(chosen['conversations'], 'chat')} of each, {count(len(partners), 'model')}, in {store.name}"
         )
-        texts = read_texts(study.texts if study else "")
-        app = create_app(chats, ChatModels(partners, opt["seed"]), organiser, texts, verifier(opt, study))
-        links = {study.platform: arrival(study)} if study else {one.name: ANNOTATE_PATH + one.token for one in invited}
-        serve_pages(opened, app, opt, organiser, links, what)
-    store.close()
+        make_app = functools.partial(create_app, chats, ChatModels(partners, opt["seed"]))
+        serve_pages(opened, opt, store, make_app, {one.name: one.token for one in invited}, what)
 
 
 def read_problems(path: str, rate: str) -> list[str]:

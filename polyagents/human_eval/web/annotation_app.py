@@ -1,6 +1,7 @@
 """The application in which annotators judge pairs, with the organiser's page."""
 
-from starlette.concurrency import run_in_threadpool
+from collections.abc import Mapping
+
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -11,9 +12,9 @@ from polyagents.errors import InputError
 from polyagents.human_eval.blind import halves
 from polyagents.human_eval.records import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
-from polyagents.human_eval.web.forms import check_asked, mark_of, measured, read_fields, whole, written
+from polyagents.human_eval.web.forms import mark_of, measured, whole, written
 from polyagents.human_eval.web.questions import AnnotationQuestion
-from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
+from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, form_route, known_token, page
 from polyagents.human_eval.web.study_pages import StudyPages, Verify
 from polyagents.human_eval.web.texts import Texts
 
@@ -33,7 +34,7 @@ def create_app(
         [
             *pages.study.routes,
             Route(ANNOTATE_PATH + "{token}", pages.next),
-            Route(ANNOTATE_PATH + "{token}", pages.answer, methods=["POST"]),
+            form_route(ANNOTATE_PATH + "{token}", store, pages.answer, pages.asked),
             Route(ANNOTATE_PATH + "{token}/{place}", pages.pair),
             Route(PROGRESS_PATH + "{token}", pages.progress),
         ],
@@ -88,19 +89,15 @@ class AnnotationPages:
             longest=REASON,
         )
 
-    async def answer(self, request: Request) -> Response:
-        """Store an answer; it is on the disk before the page says so. The same one again changes nothing."""
-        token = await run_in_threadpool(known_token, self.store, request)
-        fields = await read_fields(request)
-        check_asked(fields, self.asked)
+    def answer(self, token: str, fields: Mapping[str, str]) -> None:
+        """Store an answer."""
         choice, reason = fields.get("choice"), written(fields, "reason")
         if choice not in ("left", "right"):
             raise InputError("No side is chosen; go back and choose one.")
         if len(reason) > REASON:
             raise InputError(f"The reason has {len(reason):,} characters; at most {REASON:,} are kept, so shorten it.")
         shown, seconds = whole(fields.get("assignment", "")), measured(fields.get("seconds", ""))
-        await run_in_threadpool(self.store.answer, token, shown, choice, reason, seconds, self.question.text)
-        return RedirectResponse(ANNOTATE_PATH + token, 303)
+        self.store.answer(token, shown, choice, reason, seconds, self.question.text)
 
     def progress(self, request: Request) -> Response:
         """Show the organiser's page."""

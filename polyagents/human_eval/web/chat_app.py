@@ -2,10 +2,11 @@
 
 import asyncio
 import logging
+from collections.abc import Mapping
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
-from starlette.responses import RedirectResponse, Response
+from starlette.responses import Response
 from starlette.routing import Route
 from starlette.types import ASGIApp
 
@@ -17,8 +18,8 @@ from polyagents.human_eval.statistics.ratings import ratings
 from polyagents.human_eval.storage.chat_store import RATINGS, ChatStore
 from polyagents.human_eval.storage.results import chatters, open_chats, rated_chats
 from polyagents.human_eval.storage.views import MOST, ChatState
-from polyagents.human_eval.web.forms import FIELDS, check_asked, mark_of, read_fields, whole, written
-from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, known_token, page
+from polyagents.human_eval.web.forms import FIELDS, mark_of, whole, written
+from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, form_route, known_token, page
 from polyagents.human_eval.web.study_pages import StudyPages, Verify
 from polyagents.human_eval.web.texts import Texts
 from polyagents.serving.guard import Refused
@@ -34,14 +35,15 @@ def create_app(
     chats: ChatStore, models: ChatModels, organiser: str, texts: Texts | None = None, verify: Verify | None = None
 ) -> ASGIApp:
     """Make an ASGI application for the chats of a plan."""
-    pages = ChatPages(chats, models, organiser, verify)
+    pages, person = ChatPages(chats, models, organiser, verify), ANNOTATE_PATH + "{token}"
+    most = FIELDS + len(chats.plan.problems)
     return application(
         [
             *pages.study.routes,
-            Route(ANNOTATE_PATH + "{token}", pages.show),
-            Route(ANNOTATE_PATH + "{token}/say", pages.say, methods=["POST"]),
-            Route(ANNOTATE_PATH + "{token}/rate", pages.rate, methods=["POST"]),
-            Route(ANNOTATE_PATH + "{token}/finish", pages.finish, methods=["POST"]),
+            Route(person, pages.show),
+            form_route(f"{person}/say", chats.store, pages.say, pages.asked),
+            form_route(f"{person}/rate", chats.store, pages.rate, pages.asked, most),
+            form_route(f"{person}/finish", chats.store, pages.finish, pages.asked),
             Route(PROGRESS_PATH + "{token}", pages.progress),
         ],
         texts,
@@ -127,35 +129,26 @@ class ChatPages:
         self.chats.reply(latest.number, len(latest.messages), text)
         return self.chats.read(latest.number)
 
-    async def say(self, request: Request) -> Response:
-        """Store a message; it is on the disk before the next page asks the model. The same again changes nothing."""
-        token = await run_in_threadpool(known_token, self.chats.store, request)
-        fields = await read_fields(request)
+    def say(self, token: str, fields: Mapping[str, str]) -> None:
+        """Store a message, before the next page asks the model."""
         number, place, text = whole(fields.get("chat", "")), whole(fields.get("place", "")), said(fields)
-        await run_in_threadpool(self.chats.say, token, number, place, text)
-        return RedirectResponse(ANNOTATE_PATH + token, 303)
+        self.chats.say(token, number, place, text)
 
-    async def rate(self, request: Request) -> Response:
-        """Store a person's rating of a reply."""
-        token = await run_in_threadpool(known_token, self.chats.store, request)
+    def rate(self, token: str, fields: Mapping[str, str]) -> str:
+        """Store a person's rating of a reply; return where it is on the page."""
         offered = self.chats.plan.problems
-        fields = await read_fields(request, FIELDS + len(offered))
-        check_asked(fields, self.asked)
         rating = fields.get("rating") or fields.get("kept", "")  # a tick is sent with the rating that there is
         if rating not in ("good", "bad") and not (offered and rating == ""):
             raise InputError("A reply can be rated good or bad; go back and choose one.")
         number, place, good = whole(fields.get("chat", "")), whole(fields.get("place", "")), GOOD[rating]
         problems = [label for tick, label in enumerate(offered) if f"problem{tick}" in fields]
-        await run_in_threadpool(self.chats.rate, token, number, place, good, problems)
-        return RedirectResponse(f"{ANNOTATE_PATH}{token}#reply-{place}", 303)
+        self.chats.rate(token, number, place, good, problems)
+        return f"#reply-{place}"
 
-    async def finish(self, request: Request) -> Response:
+    def finish(self, token: str, fields: Mapping[str, str]) -> None:
         """End a chat, with the rating of the whole."""
-        token = await run_in_threadpool(known_token, self.chats.store, request)
-        fields = await read_fields(request)
         rating = whole(fields["rating"]) if fields.get("rating") else None
-        await run_in_threadpool(self.chats.finish, token, whole(fields.get("chat", "")), rating)
-        return RedirectResponse(ANNOTATE_PATH + token, 303)
+        self.chats.finish(token, whole(fields.get("chat", "")), rating)
 
     def progress(self, request: Request) -> Response:
         """Show the organiser's page."""
@@ -178,7 +171,7 @@ class ChatPages:
         )
 
 
-def said(fields: dict[str, str]) -> str:
+def said(fields: Mapping[str, str]) -> str:
     """Read the message of a form; an InputError says if it is empty, or too long."""
     text = written(fields, "text")
     if not text:

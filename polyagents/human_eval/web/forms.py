@@ -37,12 +37,6 @@ def mark_of(asked: Any) -> str:
     return fingerprint([json.dumps(asked)])
 
 
-def check_asked(fields: Mapping[str, str], mark: str) -> None:
-    """Refuse a form of a page that asked something else: it was open while the server was started again."""
-    if fields.get("asked", mark) != mark:
-        raise InputError("What is asked has changed since this page was opened; open your link again.")
-
-
 def whole(text: str) -> int:
     """Read a whole number; an InputError says if it is none, or one that nothing here has."""
     if not (text.isascii() and text.isdigit() and len(text) <= DIGITS):

@@ -6,17 +6,18 @@ page names it to another site, and nothing is cached.
 
 import hmac
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timezone
 from pathlib import Path
 from typing import Any
 
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import HTMLResponse, RedirectResponse, Response
-from starlette.routing import BaseRoute, Mount
+from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
@@ -26,6 +27,7 @@ from polyagents.human_eval.records import ANNOTATE_PATH
 from polyagents.human_eval.storage.database import StorageFault
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.storage.places import NoPlace, NotNow
+from polyagents.human_eval.web.forms import FIELDS, read_fields
 from polyagents.human_eval.web.texts import Texts, read_texts
 from polyagents.serving import guard
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, Rate
@@ -85,6 +87,32 @@ def known_token(store: EvaluationStore, request: Request) -> str:
     request.state.link = ANNOTATE_PATH + token
     guard.count_use(request.app.state.of_people, token, instead="")
     return token
+
+
+def form_route(
+    path: str,
+    store: EvaluationStore,
+    act: Callable[[str, Mapping[str, str]], str | None],
+    asked: str,
+    most: int = FIELDS,
+) -> Route:
+    """Make the route of a form: it is read, `act` does what it asks for, and the browser is led back to the link.
+
+    Args:
+        act: takes the token and the fields; returns the place on the page, such as #reply-1, if there is one. What it
+            stores is on the disk before the browser is answered, and the same form again changes nothing.
+        asked: `mark_of` what the page asks.
+    """
+
+    async def answer(request: Request) -> Response:
+        token = await run_in_threadpool(known_token, store, request)
+        fields = await read_fields(request, most)
+        if fields.get("asked", asked) != asked:  # the page was open while the server was started again
+            raise InputError("What is asked has changed since this page was opened; open your link again.")
+        place = await run_in_threadpool(act, token, fields)
+        return RedirectResponse(f"{request.state.link}{place or ''}", 303)
+
+    return Route(path, answer, methods=["POST"])
 
 
 def check_organiser(request: Request, organiser: str) -> None:

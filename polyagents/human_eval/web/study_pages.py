@@ -6,12 +6,11 @@ like an invited person's; until the work begins, and after it, that link shows a
 
 import logging
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from urllib.parse import quote
 
 from markdown_it import MarkdownIt
 from markupsafe import Markup
-from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
@@ -22,8 +21,8 @@ from polyagents.human_eval.records import ANNOTATE_PATH, JOIN_PATH
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.storage.views import Participant
 from polyagents.human_eval.study import COMPLETE, DECLINED, PLATFORMS, REJECTED, SCREENED_OUT, Study
-from polyagents.human_eval.web.forms import FIELDS, check_asked, mark_of, read_fields
-from polyagents.human_eval.web.shared_pages import FAILED, HEADERS, POLICY, count_stranger, known_token, page
+from polyagents.human_eval.web.forms import FIELDS, mark_of
+from polyagents.human_eval.web.shared_pages import FAILED, HEADERS, POLICY, count_stranger, form_route, page
 from polyagents.serving.guard import Refused
 
 PREVIEW = "ASSIGNMENT_ID_NOT_AVAILABLE"  # MTurk's submission of who only looks
@@ -53,14 +52,14 @@ class StudyPages:
     """
 
     def __init__(self, store: EvaluationStore, verify: Verify | None = None):
-        self.store, self.places, self.verify = store, store.places, verify
+        self.places, self.verify = store.places, verify
         self.routes, self.headers = [], HEADERS
         if self.places:
-            self.routes = [
-                Route(JOIN_PATH, self.join),
-                Route(ANNOTATE_PATH + "{token}/step", self.advance, methods=["POST"]),
-            ]
-            if self.places.study.platform == "mturk":
+            study, step = self.places.study, ANNOTATE_PATH + "{token}/step"
+            self.asked = mark_of([study.consent, study.screening])
+            most = FIELDS + len(study.questions)
+            self.routes = [Route(JOIN_PATH, self.join), form_route(step, store, self.advance, self.asked, most)]
+            if study.platform == "mturk":
                 policy = HEADERS[POLICY].replace("frame-ancestors 'none'", f"frame-ancestors {' '.join(FRAMES)}")
                 policy = policy.replace("form-action 'self'", f"form-action 'self' {' '.join(SUBMIT)}")
                 self.headers = HEADERS | {POLICY: policy}
@@ -105,7 +104,7 @@ class StudyPages:
             "step.html",
             stage=who.stage,
             link=ANNOTATE_PATH + token,
-            asked=asked_of(study),
+            asked=self.asked,
             html=shown(study.consent if who.stage == "consent" else study.instructions),
             questions=study.questions if who.stage == "screening" else (),
         )
@@ -128,14 +127,10 @@ class StudyPages:
             comes_back=RETURN if study.platform != "link" and not code and who.stage != COMPLETE else "",
         )
 
-    async def advance(self, request: Request) -> Response:
-        """Store a stage that a person has done; the same again changes nothing."""
+    def advance(self, token: str, fields: Mapping[str, str]) -> None:
+        """Store a stage that a person has done."""
         assert self.places
-        token = await run_in_threadpool(known_token, self.store, request)
-        questions = self.places.study.questions
-        fields = await read_fields(request, FIELDS + len(questions))
-        check_asked(fields, asked_of(self.places.study))
-        stage = fields.get("stage", "")
+        questions, stage = self.places.study.questions, fields.get("stage", "")
         accepted = stage != "consent" or fields.get("agree") == "yes"
         if stage == "consent" and fields.get("agree") not in ("yes", "no"):
             raise InputError("Nothing is chosen; go back and choose.")
@@ -144,8 +139,7 @@ class StudyPages:
             if not all(answer in one.options for answer, one in zip(answers, questions, strict=True)):
                 raise InputError("A question has no answer yet; go back and choose one.")
             accepted = all(answer in one.accepted for answer, one in zip(answers, questions, strict=True))
-        await run_in_threadpool(self.places.advance, token, stage, accepted)
-        return RedirectResponse(ANNOTATE_PATH + token, 303)
+        self.places.advance(token, stage, accepted)
 
 
 def confirmed(verify: Verify, person: str, submission: str) -> bool:
@@ -155,11 +149,6 @@ def confirmed(verify: Verify, person: str, submission: str) -> bool:
     except InputError as error:
         logging.getLogger("uvicorn.error").error("%s", error)
         raise Refused(503, FAILED, {"Retry-After": "10"}) from error
-
-
-def asked_of(study: Study) -> str:
-    """Return the mark of what a study asks before the work."""
-    return mark_of([study.consent, study.screening])
 
 
 def shown(markdown: str) -> Markup:
