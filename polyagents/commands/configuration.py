@@ -72,11 +72,7 @@ class ConfiguredParser(CommandParser):
     def values(
         self, found: Mapping[str, tuple[str, Any]], flags: Mapping[str, argparse.Action], given: set[str]
     ) -> dict[str, Any]:
-        """Read values as their flags do, without the flags that are given, or excluded by such a flag.
-
-        Args:
-            found: by the flag's name, where a value was found, and the value.
-        """
+        """Read values (flag -> place and value) as their flags do, without the given ones and those these exclude."""
         read = {name: self.value(flags[name], *found[name]) for name in found}
         for group in self._mutually_exclusive_groups:
             names = [flag.dest for flag in group._group_actions]

@@ -73,13 +73,9 @@ def as_json(found: dict[str, Any]) -> str:
 
 
 def answer_lines(answer: Callable[[str], dict[str, Any]], keys: Sequence[str] = ANSWERED) -> None:
-    """Write a JSON line for each line on standard input: its own fields, the context, and the answer's fields.
+    """Write a JSON line for each line on standard input: its own fields, the context, and the answer's fields, `keys`.
 
-    Args:
-        keys: of the answers, which no line may have for itself.
-
-    Raises:
-        InputError: a line had no context; it was answered by an error, and those after it as usual.
+    A line without a context is answered by an error, and those after it as usual; in the end that is an InputError.
     """
     if hasattr(sys.stdout, "reconfigure"):  # whatever the terminal's encoding
         sys.stdout.reconfigure(encoding="utf-8", errors="replace")

@@ -92,10 +92,7 @@ def write_model_file(model: "RankingModel", file: str) -> str:
 
 
 def write_parlai(model: "RankingModel", file: str) -> str:
-    """Write ParlAI's model file, its options and dictionary, and say how they are used.
-
-    The model file comes last, so if it is there, the others are.
-    """
+    """Write ParlAI's model file, after its options and dictionary, which are there if it is; say how they are used."""
     from parlai.core.params import ParlaiParser
 
     from polyagents.models.architecture import options_of

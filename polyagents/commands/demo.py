@@ -50,11 +50,7 @@ class Result:
 
 
 def train_one(name: str, model_file: str, start: dict[str, str], percent: int) -> float:
-    """Train like `parlai train_model`, with a progress bar instead of its log, with a part, in percent, of the updates.
-
-    Returns:
-        The seconds that it took.
-    """
+    """Train like `parlai train_model`, with a bar for its log, some percent of the updates; return the seconds."""
     # Imports ParlAI, which --help should not need.
     from parlai.scripts.train_model import TrainLoop, TrainModel, set_seed
 

@@ -192,12 +192,7 @@ def in_engine(what: str, ranker: "Ranker", opt: Mapping[str, Any], cluster: "Clu
 
 
 def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluster: "Cluster | None") -> None:
-    """Work on an index in a folder; print one JSON line.
-
-    Args:
-        ranker: None opens the index of whichever model encoded it.
-        cluster: the machines that encode; None for this one.
-    """
+    """Work on an index in a folder, of whichever model encoded it if there is no ranker; print one JSON line."""
     from polyagents.files.context_lines import read_contexts
     from polyagents.index.faiss_index import describe, remove_shortlist
     from polyagents.index.records import candidates_of, read_ids

@@ -10,11 +10,7 @@ OF_OTHERS = ("index_dir", "index_url", "contexts_file", "ray")
 
 
 def plan(opt: Mapping[str, Any]) -> None:
-    """Print a row for each number of candidates and type of index.
-
-    Raises:
-        InputError: flags are missing or too many, the file or the model cannot be read, or the type is impossible.
-    """
+    """Print a row for each number of candidates and type of index; an InputError says what is missing or impossible."""
     if wrong := [name for name in OF_OTHERS if opt[name]]:
         raise InputError(
             f"--{wrong[0].replace('_', '-')} is not for polyagents index plan, which computes what a folder would take."

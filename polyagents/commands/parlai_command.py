@@ -48,10 +48,7 @@ def of_another_package(name: str) -> str | None:
 
 
 def with_our_agent(arguments: list[str]) -> list[str]:
-    """Return the arguments of a ParlAI command with our agent for a model that one of ParlAI's agents wrote.
-
-    They stay as they are if `--model` names an agent, and if the command has no such flag.
-    """
+    """Add our agent for a model of one of ParlAI's, if no flag names one and the command has such a flag."""
     file = model_file(arguments)
     if file is None or names_a_model(arguments) or not PARLAI_COMMANDS[BY_EVERY_NAME[arguments[0]]].takes_a_model:
         return arguments
@@ -118,13 +115,9 @@ def names_a_model(arguments: Sequence[str]) -> bool:
 
 
 def run(arguments: Sequence[str]) -> Any:
-    """Run one of ParlAI's commands as `parlai` does, but import the script of this command only, not all 29.
+    """Run a command, by its name or alias, as `parlai` does, but import the script of this command only, not all 29.
 
-    Args:
-        arguments: the command line, beginning with the command's name or alias.
-
-    Raises:
-        InputError: ParlAI is not installed, the command needs a task and is given none, or cannot read a model of ours.
+    An InputError says that ParlAI or a task is missing, or that the command cannot read a model of ours.
     """
     name = BY_EVERY_NAME[arguments[0]]
     if not parlai_is_installed():

@@ -74,11 +74,7 @@ class Trained:
 
 
 def report(folder: str) -> None:
-    """Print the tables, and write `report.md` and `report.png` into the folder.
-
-    Raises:
-        InputError: the folder has no model that a recipe trained.
-    """
+    """Print the tables of a folder's models that recipes trained, and write `report.md` and `report.png` into it."""
     models = trained_in(folder)
     text = "\n\n".join(
         [

@@ -157,11 +157,7 @@ def serve(opt: Mapping[str, Any], tokens: "Tokens", opened: socket.socket) -> No
 
 
 def tokens_of(opt: Mapping[str, Any]) -> "Tokens":
-    """Return the tokens of all requests, which may be none.
-
-    Raises:
-        InputError: a file cannot be read, or a line is wrong.
-    """
+    """Return the tokens of all requests, which may be none; an InputError says which file or line is wrong."""
     from polyagents.serving.tokens import Tokens  # loads the web libraries
 
     if opt["token_file"]:

@@ -264,11 +264,7 @@ def calibration_of(
     second: tuple[RankingModel, Identity] | None,
     rerank_top: int,
 ) -> Calibration:
-    """Score the examples, fit and measure; an InputError says if there are too few examples.
-
-    Args:
-        second: the re-ranker; None without one.
-    """
+    """Score the examples, by a second model, too, if there is a re-ranker; fit and measure; too few are an InputError."""
     scored = scores_of(model, examples, second and second[0], rerank_top)
     counts = [len(examples.shared.names)] if examples.shared is not None else [len(own) for own in examples.own or ()]
     made_for = MadeFor(

@@ -168,8 +168,7 @@ def levels_of(confidence: Floats, right: NDArray[np.bool_], answered: NDArray[np
     """Measure at most LEVELS thresholds, the strictest first, with as few decimals as tell the same examples apart.
 
     Args:
-        confidence: [E], the probability of the best option.
-        right: [E], whether it is right.
+        confidence: [E], the probability of the best option; `right` is whether it is right.
         answered: [E], False where "none of these" is more likely.
     """
     given, is_right = confidence[answered], right[answered]

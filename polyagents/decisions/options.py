@@ -53,10 +53,9 @@ class Options(OptionTexts):
 
 
 def options_of(given: Any) -> Options:
-    """Read options as a caller gives them: texts, of which equal ones are one option, or names with texts.
+    """Read options: texts, of which equal ones are one option, or names with texts.
 
-    Raises:
-        InputError: there are none, one is blank, or two names have the same text.
+    An InputError says if there are none, one is blank, or two names have the same text.
     """
     if not isinstance(given, Mapping):
         read = Options.plain(distinct(texts_of(given, "options")))

@@ -77,14 +77,9 @@ class ScoreMap:
         return options * (1 - none)[:, None], none
 
     def probabilities_of(self, scores: Floats, reranked: Floats | None = None) -> tuple[Floats, float]:
-        """Return the probability [O] of every option of one context, and of none of them.
+        """Return the probability of every option of one context by scores, [O] -> [O], and of none of them.
 
-        Args:
-            scores: [O].
-            reranked: [O] of a re-ranker, -inf outside its shortlist; None without one.
-
-        Raises:
-            InputError: other scores are not finite.
+        A re-ranker's are -inf outside its shortlist; if other scores are not finite, that is an InputError.
         """
         listed = [] if reranked is None else reranked[reranked != -np.inf]
         if not np.isfinite([*scores, *listed]).all():

@@ -24,11 +24,7 @@ LISTED, SHORTLIST = 10_000, 100  # of an index with more than LISTED candidates,
 
 
 def option_scores(model: RankingModel, contexts: Sequence[str], options: Options) -> Floats:
-    """Return the scores [B, O] of options.
-
-    Raises:
-        InputError: they are too many for a joint model, or the model gives no numbers.
-    """
+    """Return the scores [B, O] of options; an InputError says if they are too many for a joint model, or not finite."""
     if model.version() is None and len(options.texts) > READ:
         raise InputError(
             f"A {model.label} reads each option together with the context, and these are {len(options.texts):,}; "
@@ -55,12 +51,7 @@ def rerank_scores(second: RankingModel, context: str, options: Options, scores: 
 
 
 def scores_of(model: RankingModel, examples: DecisionExamples, second: RankingModel | None, rerank_top: int) -> Scored:
-    """Score the options of all examples.
-
-    Args:
-        second: orders the shortlist anew; None for no re-ranking.
-        rerank_top: how many options that shortlist has.
-    """
+    """Score the options of all examples, and by `second`, if there is one, the `rerank_top` best of them anew."""
     if examples.shared is not None:
         lists = [examples.shared] * len(examples)
         scores = option_scores(model, examples.contexts, examples.shared)

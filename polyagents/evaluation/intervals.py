@@ -61,10 +61,7 @@ def estimates(values: Floats, dialogues: Ints, seed: int) -> list[Estimate]:
 
     Args:
         values: [E, M].
-        dialogues: [E], the dialogue of each example, numbered from 0.
-
-    Returns:
-        M estimates; the ends of their intervals are not-a-number if there is only one dialogue.
+        dialogues: [E], the dialogue of each example, numbered from 0; if there is only one, ends are not-a-number.
     """
     sums, sizes = by_dialogue(values, dialogues)
     means = values.mean(0)

@@ -50,11 +50,7 @@ class Judged:
 
 
 def judge(scores: np.ndarray, candidates: CandidateSet, labels: Sequence[Label | None]) -> list[Judged | None]:
-    """Rank the candidates of a batch: scores [B, C] fp32 -> one for each example, None for those that have no label.
-
-    Raises:
-        InputError: a score is infinite or not a number.
-    """
+    """Rank the candidates of a batch: scores [B, C] fp32 -> one for each example, None for those that have no label."""
     real, right = candidates.real.expand(len(labels), -1).numpy(), candidates.right.numpy()
     return [
         None if label is None else judge_one(row, there, answers, candidates.of(example), label)

@@ -16,7 +16,7 @@ def metrics(right_ranks: Sequence[NDArray[np.int64]], cutoffs: Sequence[int]) ->
     """Compute every metric of E examples: values [E] between 0 and 1, by the name of the metric.
 
     Args:
-        right_ranks: the ranks of the right answers of each example among its candidates, from 1, rising; at least one.
+        right_ranks: the ranks of each example's right answers, at least one, among its candidates: from 1, rising.
         cutoffs: the k of R@k, hits@k and nDCG@k, at least 1.
     """
     ranks = padded(right_ranks)

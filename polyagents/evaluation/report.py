@@ -64,10 +64,7 @@ class Measured:
 
 
 def measure(models: Sequence[Evaluated]) -> list[Measured]:
-    """Measure one or more models on the same examples, and compare each later one with the first.
-
-    The k of all metrics are the first model's.
-    """
+    """Measure models on the same examples, at the cutoffs of the first, and compare each later one with the first."""
     values = [metrics(model.right_ranks, models[0].cutoffs) for model in models]
     measured = []
     for place, (model, own) in enumerate(zip(models, values, strict=True)):
@@ -198,9 +195,6 @@ def shown(first: Measured) -> list[str]:
 
 
 def with_ends(estimate: Estimate, sign: str = "") -> str:
-    """Format a number with the ends of its interval, 0.652 (0.610, 0.693), or without them if they are not a number.
-
-    A sign of "+" shows the sign of positive numbers, too.
-    """
+    """Format a number, 0.652 (0.610, 0.693), without ends that are not numbers; "+" signs positive ones, too."""
     value, low, high = (decimals(number, sign=sign) for number in estimate)
     return value if math.isnan(estimate.low) else f"{value} ({low}, {high})"

@@ -23,17 +23,9 @@ Write = Callable[[int, Judged], None]
 
 @contextlib.contextmanager
 def trec_files(run: str | None, qrels: str | None, name: str) -> Iterator[Write]:
-    """Open a run and qrels, each of which is written atomically.
+    """Open a run, of a name without white space, and qrels, each written atomically; None for one that is not wanted.
 
-    Args:
-        run: None if none is wanted; the same holds for `qrels`.
-        name: the name of the run in the file; white space in it is replaced.
-
-    Yields:
-        A function that writes examples to both.
-
-    Raises:
-        InputError: a file cannot be written.
+    The context is a function that writes examples to both; an InputError says if a file cannot be written.
     """
     word = re.sub(r"\s+", "_", name) or "run"
     with contextlib.ExitStack() as files:

@@ -63,11 +63,7 @@ def neutral_names(shown: ShownSide, judged: str) -> dict[str, str]:
 
 
 def speaker_contexts(context: Sequence[str], names: Mapping[str, str], judged: str) -> list[SpeakerContext]:
-    """Return the lines that each speaker was given, the judged one first, if the context says whose a line is.
-
-    Args:
-        context: lines, as `speaker_1: your persona: i ski .`, or of nobody in particular.
-    """
+    """Return the lines that each speaker was given, the judged one first, if the context says whose a line is."""
     found: dict[str, list[str]] = {}
     for line in context:
         speaker, _, text = line.partition(": ")

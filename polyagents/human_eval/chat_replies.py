@@ -15,14 +15,11 @@ class ChatPartner(Protocol):
     """A model that people can talk with."""
 
     def reply(self, persona: str, messages: Sequence[str], seed: int) -> str:
-        """Return the model's next message.
+        """Return the model's next message; an InputError says that it has nothing left to say.
 
         Args:
             persona: what the model reads before the chat; "" if there is none.
             messages: what was said so far; the first, third, ... are the person's.
-
-        Raises:
-            InputError: the model has nothing left to say.
         """
         ...
 

@@ -15,13 +15,10 @@ UNSTORABLE = re.compile("[\x00\ud800-\udfff]")  # UTF-8 or PostgreSQL cannot sto
 def make_conversation(
     turns: Iterable[tuple[str, str]], models: Mapping[str, str], context: Iterable[str] = (), source: str = ""
 ) -> Conversation:
-    """Make a conversation in the form in which all of them are stored.
+    """Make a conversation in the form in which all of them are stored; `models` may lack a speaker.
 
     Speakers are renamed to speaker_1, speaker_2, ... in the order in which they first speak: their names in a log tell
     the model. The same turns of the same models with the same context have the same name, whatever file they are in.
-
-    Args:
-        models: speaker -> model, or HUMAN; a speaker of whom nothing is known is left out.
     """
     turns = list(turns)
     blind = {speaker: speaker_name(place) for place, speaker in enumerate(dict.fromkeys(who for who, _ in turns))}

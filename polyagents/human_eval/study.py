@@ -84,11 +84,7 @@ class Study:
 
 
 def read_study(path: str, platform: str, needs_id: bool = True) -> Study:
-    """Read a study from its file (JSON); the texts of the files that it names take the place of their names.
-
-    Raises:
-        InputError: something is missing, or cannot be.
-    """
+    """Read a study from its file (JSON), and the texts whose files it names; an InputError says what cannot be."""
     rules, folder = PLATFORMS[platform], os.path.dirname(path)
     try:
         study = dataclasses.replace(read_fields(path, Study), platform=platform)

@@ -30,7 +30,7 @@ class FileContents:
 
 
 def read_file(path: str, model: str | None = None) -> FileContents:
-    """Read the content of a file in any of the formats.
+    """Read a file in any of the formats; an InputError says if it cannot be opened, or is too large.
 
     Args:
         path: a file of ParlAI's conversations (JSON lines), its older logs (one JSON list), its text format, or
@@ -38,9 +38,6 @@ def read_file(path: str, model: str | None = None) -> FileContents:
             JSON export.
         model: a name for the one model in a log that replaces the log's own: ParlAI's older logs name the class of the
             agent, which two models may share.
-
-    Raises:
-        InputError: it cannot be opened, or is too large.
     """
     found, places = FileContents(), parlai_format.places_of(path)
     if os.path.isdir(path):
@@ -145,10 +142,7 @@ def dialogues_of_text(lines: list[bytes]) -> Iterator[Part]:
 
 
 def parse_text(dialogue: list[tuple[int, bytes]]) -> list[Any]:
-    """Read the exchanges of a dialogue.
-
-    A line that is not an exchange spoils the dialogue: the turns around it would not fit together.
-    """
+    """Read the exchanges of a dialogue; a broken line spoils it, as the turns around it would not fit together."""
     exchanges = []
     for number, line in dialogue:
         try:

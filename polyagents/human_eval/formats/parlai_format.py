@@ -49,15 +49,12 @@ def read_exchanges(
     background: Iterable[str] = (),
     models: Mapping[str, str] | None = None,
 ) -> Conversation:
-    """Make a conversation of exchanges.
+    """Make a conversation of exchanges; Malformed if a message has no text, or nobody speaks.
 
     Args:
         dialog: exchanges, each a list of messages, or messages without that level; messages have `text`, and `id` of
             the speaker. Speakers without one take turns.
         models: speaker -> model, if the log says it.
-
-    Raises:
-        Malformed: a message has no text, or nobody speaks.
     """
     lines, turns, found = list(background), list[tuple[str, str]](), dict[str, str]()
     for exchange in dialog:

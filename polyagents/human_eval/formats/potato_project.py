@@ -74,10 +74,7 @@ def write_project(folder: str, shown: Sequence[Shown], question: str) -> None:
 
 
 def answers_by_file(folder: str) -> Iterator[tuple[str, Callable[[], list[ToolAnswer]]]]:
-    """Yield each annotator's file of a project, and the function that reads its answers or raises ValueError.
-
-    A folder that is not a project, or does not say what was asked, is an InputError.
-    """
+    """Yield each annotator's file of a project, and what reads its answers; another folder is an InputError."""
     asked = asked_in(folder)
     for state in states(folder):
         yield state, functools.partial(read_answers, os.path.join(folder, state), asked)

@@ -43,11 +43,7 @@ def shown_pairs(pairs: Iterable[ConversationPair], conversations: Mapping[str, C
 def answer_of(
     tool: str, person: Any, pair: Any, values: Mapping[Any, Any], question: Any, seconds: Any, ended: Any
 ) -> ToolAnswer:
-    """Check what a tool has kept of an answer; Malformed if it cannot be one.
-
-    Args:
-        values: what was given, by what was asked.
-    """
+    """Check what a tool has kept of an answer, its values by what was asked; Malformed if it cannot be one."""
     preferred, reason = values.get(PREFERRED), values.get(REASON) or ""
     texts = {"annotator": person, "pair": pair, "question": question, "reason": reason}
     if wrong := next((name for name, value in texts.items() if not isinstance(value, str)), None):

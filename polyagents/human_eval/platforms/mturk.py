@@ -43,7 +43,7 @@ class MechanicalTurk:
             raise InputError(f"The AWS configuration of this machine cannot be used ({first_line(error)}).") from error
 
     def _asked(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
-        """Send a request; operations have boto3's names.
+        """Send a request by boto3's name of it.
 
         Raises:
             AnswerLost: it may have been carried out.

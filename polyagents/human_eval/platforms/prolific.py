@@ -143,10 +143,7 @@ class Prolific:
         return self._transition(one, "reject", body)
 
     def bonus(self, study: Study, one: PersonWork, cents: int, reason: str) -> Call:
-        """Pay a bonus.
-
-        Paying twice would pay twice: a payment whose answer was lost is looked up among the submission's bonuses.
-        """
+        """Pay a bonus. To pay once, a payment whose answer was lost is looked up among the submission's bonuses."""
         body = {"study_id": study.id, "csv_bonuses": f"{one.submission},{cents / 100:.2f}"}
 
         def send(payment: str) -> str:

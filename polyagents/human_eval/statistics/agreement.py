@@ -60,7 +60,7 @@ def agreement(judgements: Sequence[Judgement], seed: int, resamples: int = RESAM
 
 
 def shared_pairs(judgements: Sequence[Judgement]) -> tuple[Counts, Counts]:
-    """Count the choices about the pairs that at least two annotators judged.
+    """Count the choices about pairs that two or more annotators judged.
 
     Returns:
         [U, 2], how many annotators preferred either model of each pair, and [U], the number of its matchup.
@@ -82,13 +82,10 @@ def estimate(value: Floats, draws: Floats, pairs: int) -> Estimate:
 
 
 def agreeing(counts: Counts) -> Floats:
-    """Return how often two annotators of a unit agree.
+    """Return how often two annotators of a unit agree, [U].
 
     Args:
-        counts: [U, V], how many annotators of each unit chose each value; at least two annotators a unit.
-
-    Returns:
-        [U], 0 to 1.
+        counts: [U, V], how many annotators of each unit, at least two, chose each value.
     """
     raters = counts.sum(1)
     shares: Floats = (counts * (counts - 1)).sum(1) / (raters * (raters - 1))
@@ -96,16 +93,13 @@ def agreeing(counts: Counts) -> Floats:
 
 
 def disagreement(counts: Counts, times: Counts) -> Floats:
-    """Return the observed disagreement of Krippendorff's alpha for nominal values.
+    """Return the observed disagreement of Krippendorff's alpha for nominal values, [...].
 
     After Krippendorff 2011, Computing Krippendorff's Alpha-Reliability, section D: alpha is 1 minus the observed over
     the expected disagreement, and units may have different numbers of annotators.
 
     Args:
         times: [..., U], how often each unit is in a resample.
-
-    Returns:
-        [...], 0 to 1.
     """
     raters = counts.sum(1)
     observed: Floats = times @ (raters * (1 - agreeing(counts))) / (times @ raters)
@@ -113,10 +107,10 @@ def disagreement(counts: Counts, times: Counts) -> Floats:
 
 
 def expected_disagreement(counts: Counts, groups: Counts) -> float:
-    """Return the disagreement expected if the same choices were made by chance.
+    """Return the disagreement expected if the same choices were made by chance, which mixes them within each group.
 
-    Chance mixes the choices within each group. Annotators who choose between A and B could not have chosen C; if all
-    models were taken as possible values, any agreement would look good. With one group it is Krippendorff's.
+    Annotators who choose between A and B could not have chosen C; if all models were taken as possible values, any
+    agreement would look good. With one group it is Krippendorff's.
 
     Args:
         groups: [U], the number of the matchup of each unit.

@@ -89,14 +89,11 @@ def strengths(wins: Floats) -> Floats:
 
 
 def refitted(wins: Floats, start: Floats) -> Floats:
-    """Fit strengths to many resamples at once, by Newton's method; choix takes them one by one, 1 ms each.
+    """Fit strengths [R, K] to many resamples at once, by Newton's method; choix takes them one by one, 1 ms each.
 
     Args:
         wins: [R, K, K], the prior among them.
         start: [K], the strengths of the original wins.
-
-    Returns:
-        [R, K].
     """
     compared = wins + wins.swapaxes(1, 2)
     found: Floats = np.tile(start, (len(wins), 1))

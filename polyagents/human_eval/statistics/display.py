@@ -46,10 +46,7 @@ def printable(text: str) -> str:
 
 
 def short_names(models: Sequence[str]) -> list[str]:
-    """Shorten names: folders that all of them share are omitted, and long rests are cut.
-
-    Two that look the same then are distinguished by their numbers.
-    """
+    """Shorten names: folders that all share are omitted, and long rests are cut; numbers tell those that look alike."""
     names = [printable(model) for model in models]
     if max(map(len, names)) > LONGEST_NAME:
         paths = without_shared_start([name.split("/") for name in names])

@@ -54,7 +54,7 @@ def judgements_needed(difference: float, power: float) -> int:
 
     Args:
         difference: how far the preferred model's win rate is above a half.
-        power: 0 to 1; the probability that the two-sided binomial test of the report gives p < SIGNIFICANT.
+        power: the probability that the two-sided binomial test of the report gives p < SIGNIFICANT.
     """
     rate = 0.5 + difference
     most = 64

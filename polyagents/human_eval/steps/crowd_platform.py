@@ -43,11 +43,7 @@ def parser_of(platform: str, description: str) -> argparse.ArgumentParser:
 
 
 def run_action(opt: Mapping[str, Any], platform: str, access_of: "Callable[[], Access]") -> None:
-    """Print the calls of an action, send them if that is wanted, and print what became of them.
-
-    Args:
-        access_of: makes the access; it asks for no token before it is used.
-    """
+    """Print the calls of an action, send them if that is wanted, and print what became of them."""
     action = opt["action"]
     if action not in ACTIONS or not opt["study"]:
         raise InputError(f"human_eval {platform} needs {'|'.join(ACTIONS)} and --study FILE.")

@@ -53,10 +53,7 @@ def load_partner(opt: Mapping[str, Any], file: str) -> "ChatPartner":
 
 
 def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> "RankerPartner":
-    """Load a model of ours and encode its candidates.
-
-    The vectors are kept next to the model file if possible, as our agents do in ParlAI's commands.
-    """
+    """Load a model of ours and encode its candidates; the vectors are kept next to the model file if possible."""
     from polyagents.human_eval.chat_replies import RankerPartner  # these load torch
     from polyagents.index.store import candidates_of_file
     from polyagents.ranker import Ranker
@@ -70,7 +67,7 @@ def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> 
 def candidates_file(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> str:
     """Find the candidates of a model of ours: the file that is named, or else the labels of the task.
 
-    It is an InputError if neither is named, or the labels are not collected yet and ParlAI is not installed.
+    An InputError says if neither is named, or the labels are not collected yet and ParlAI is not installed.
     """
     given = opt["fixed_candidates_path"] or saved.get("fixed_candidates_path")
     task = opt["task"] or saved.get("task")

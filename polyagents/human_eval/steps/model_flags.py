@@ -49,11 +49,7 @@ def add_shared_flags(parser: argparse.ArgumentParser) -> None:
 
 
 def for_parlai(opt: Mapping[str, Any], **changes: Any) -> list[str]:
-    """Return the part of a command line that ParlAI and its agents read.
-
-    Args:
-        changes: values of SHARED that take the place of the step's.
-    """
+    """Return what ParlAI and its agents read of a command line; `changes` take the place of the step's values."""
     values = {name: changes.get(name, opt.get(name)) for name in SHARED}
     given = [(f"--{name.replace('_', '-')}", str(value)) for name, value in values.items() if value is not None]
     return [*itertools.chain.from_iterable(given), *opt["model_flags"]]

@@ -83,14 +83,7 @@ class ChatStore:
             return chat_of(session, session.get_one(ChatRow, number))
 
     def say(self, token: str, number: int, place: int, text: str) -> None:
-        """Store a person's message.
-
-        Args:
-            place: the message's place in the chat, 0 for the first.
-
-        Raises:
-            InputError: the chat has as many messages as it may, or the place is not the next or has another message.
-        """
+        """Store a person's message at a place, 0 for the first; an InputError says if it cannot be the next message."""
         with self.database.atomic_write() as session:
             who = self.store.worker(session, token)
             row = own_chat(session, who, number)
@@ -117,14 +110,7 @@ class ChatStore:
     # ---- rating ----------------------------------------------------------------------------------------------------
 
     def rate(self, token: str, number: int, place: int, good: bool | None, problems: Sequence[str] = ()) -> None:
-        """Store a person's rating of a reply; it may be changed until the chat is finished.
-
-        Args:
-            good: None if the person only says what is wrong with it.
-
-        Raises:
-            InputError: the chat has no reply there, or the plan asks for no such ratings.
-        """
+        """Store the rating of a reply, until the chat is finished; None says only what is wrong with the reply."""
         if not self.plan.rates_replies:
             raise InputError("Single replies are not rated here; rate the whole conversation at its end.")
         with self.database.atomic_write() as session:
@@ -138,13 +124,9 @@ class ChatStore:
                 message.good, message.problems = good, [*problems]
 
     def finish(self, token: str, number: int, rating: int | None) -> None:
-        """End a chat; it becomes a stored conversation.
+        """End a chat, which becomes a stored conversation, with a rating of 1 to 5; None if the plan asks for none.
 
-        Args:
-            rating: the rating of the whole, 1 to 5; None if the plan asks for none.
-
-        Raises:
-            InputError: the chat has ended with another rating, or is too short, or the rating is missing.
+        An InputError says if the chat has ended with another rating, or is too short, or the rating is missing.
         """
         if not self.plan.rates_whole:
             rating = None

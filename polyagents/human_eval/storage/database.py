@@ -31,11 +31,9 @@ class Database:
     """
 
     def __init__(self, url: str):
-        """Open a database, and make the tables that it lacks.
+        """Open a database, the file of an SQLite one or postgresql://..., and make the tables that it lacks.
 
-        Args:
-            url: the file of an SQLite database, or `postgresql://USER:PASSWORD@HOST/NAME`. An InputError says if it
-                cannot be opened, is not a database, is damaged, or another program's.
+        An InputError says if it cannot be opened, is not a database, is damaged, or another program's.
         """
         place = parsed(url)
         self.name = place.database if is_sqlite(place) else place.render_as_string(hide_password=True)

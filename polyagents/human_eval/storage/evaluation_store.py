@@ -67,8 +67,7 @@ class EvaluationStore:
     def add_pairs(self, pairs: Iterable[ConversationPair]) -> int:
         """Add the pairs (of `make_pair`) that are missing, after all others; return how many they were.
 
-        Raises:
-            InputError: a conversation is missing, or its judged speaker's model is not known; nothing is added.
+        If a conversation or the model of a judged speaker is not known, an InputError says so, and nothing is added.
         """
         with self.database.atomic_write() as session:
             there = set(session.scalars(select(PairRow.name)))
@@ -168,17 +167,13 @@ class EvaluationStore:
         seconds: float | None = None,
         question: str = DEFAULT_QUESTION,
     ) -> None:
-        """Store an answer. The same answer twice is stored once.
-
-        The annotator's latest answer may be changed, so that a slip can be corrected; older ones may not.
+        """Store an answer, left or right; the latest one may be changed, to correct a slip, and older ones may not.
 
         Args:
-            choice: one of left and right.
             seconds: the time from seeing the pair to the answer; None if it is not known.
 
         Raises:
-            InputError: the assignment is not the annotator's, it has been answered otherwise before a later one, or the
-                choice or seconds are invalid. Nothing is stored then.
+            InputError: the assignment is another's or too old, or the choice or seconds are invalid; nothing is stored.
         """
         if choice not in ("left", "right"):
             raise InputError(f"{choice!r} is not a choice; give left or right.")

@@ -56,11 +56,7 @@ class StudyPlaces:
     def arrive(self, person: str, submission: str, back: str = "", renew: bool = False) -> str:
         """Return the token of a person whom a platform sends; who comes for the first time takes a place.
 
-        Args:
-            renew: whether the person may come with another submission than before.
-
-        Raises:
-            InputError: the submission is another person's, or the person has another one.
+        A submission of another person's is an InputError, as is another one than before, unless it may be renewed.
         """
         of_study = select(ParticipantRow).where(ParticipantRow.study == self.study.id)
         with self.database.atomic_write() as session:
@@ -89,11 +85,7 @@ class StudyPlaces:
             return Participant(self.stage(row), row.session or "", row.back)
 
     def advance(self, token: str, stage: str, accepted: bool) -> None:
-        """Store that a person has done a stage before the work; one that is past changes nothing.
-
-        Args:
-            accepted: whether the person agreed, or answered the screening questions as they must be answered.
-        """
+        """Store whether a person was accepted in a stage before the work; a stage that is past changes nothing."""
         with self.database.atomic_write() as session:
             row = self.row(session, queries.annotator_row(session, token))
             if row is None:

@@ -67,10 +67,7 @@ def pair_of(row: PairRow) -> ConversationPair:
 
 
 def messages_by_chat(rows: Iterable[MessageRow]) -> dict[int, list[ChatMessage]]:
-    """Read the messages of each chat from its rows, which come in order.
-
-    A missing one is a ValueError: the next ones would be the other speaker's.
-    """
+    """Read each chat's messages from rows in order; a gap is a ValueError: the next would be the other speaker's."""
     found: dict[int, list[ChatMessage]] = {}
     for row in rows:
         said = found.setdefault(row.chat, [])

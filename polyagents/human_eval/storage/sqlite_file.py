@@ -12,10 +12,7 @@ from polyagents.human_eval.storage.database_tables import Base
 
 
 def objection(path: str) -> str | None:
-    """Return the fault of a file that is to be our database; None if it has none, or is missing.
-
-    Nothing is written to the file, and a missing one is not created.
-    """
+    """Return the fault of a file that is to be our database; None if it has none, or is missing. Nothing is written."""
     if not size(path) or size(f"{path}-journal"):  # SQLite repairs what a killed writer has left when it opens the file
         return None
     if os.path.exists(f"{path}-wal"):
@@ -52,10 +49,7 @@ def looked_at(path: str, how: str) -> str | None:
 
 
 def columns_by_table() -> dict[str, set[tuple[str, str, int, int]]]:
-    """Return the columns of our tables as SQLite describes them, without those that are added when a file is opened.
-
-    A column is its name, its type, whether NULL is refused, and whether it is the key.
-    """
+    """Return our columns as SQLite has them: name, type, NULL refused, key; without those that opening a file adds."""
     dialect = sqlite.dialect()
     return {
         table.name: {

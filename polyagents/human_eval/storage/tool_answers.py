@@ -15,7 +15,7 @@ from polyagents.human_eval.study import COMPLETE
 
 
 def add_answers(store: EvaluationStore, answers: Sequence[ToolAnswer]) -> int:
-    """Store answers; return how many are new. A later answer of a person to the same question replaces the earlier one.
+    """Store answers, of which a person's latest to a question counts; return how many are new.
 
     If a pair is not in the store, an InputError says so, and nothing is stored.
     """

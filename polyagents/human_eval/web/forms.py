@@ -17,12 +17,7 @@ DIGITS = 9  # digits of a number that every database can store
 
 
 async def read_fields(request: Request, most: int = FIELDS) -> dict[str, str]:
-    """Read the form of a request, whatever is in it, with so many fields at most.
-
-    Raises:
-        Refused: it is larger than it may be, and was not read; or no form.
-        InputError: it has too many fields.
-    """
+    """Read the form of a request, with so many fields at most; Refused says if it is too large, or no form."""
     if content_type(request.headers) != KIND:
         raise Refused(415, f"This must come as a form ({KIND}); send it with the page.")
     content = (await body(request.scope, request.receive)).decode("utf-8", "replace")

@@ -71,12 +71,7 @@ def application(
 
 
 def known_token(store: EvaluationStore, request: Request) -> str:
-    """Return the token of a link, if it is known, and count the request.
-
-    Raises:
-        HTTPException: 404.
-        Refused: 429, one request too many of this link, or of this address with links that nobody has.
-    """
+    """Return the token of a link, if it is known (else 404), and count the request, which may be one too many (429)."""
     try:
         token = store.annotator(request.path_params["token"]).token
     except StorageFault:  # an InputError, too, but not caused by the request
@@ -101,7 +96,7 @@ def form_route(
     Args:
         act: takes the token and the fields; returns the place on the page, such as #reply-1, if there is one. What it
             stores is on the disk before the browser is answered, and the same form again changes nothing.
-        asked: `mark_of` what the page asks.
+        asked: what the page asks, by `mark_of`; another mark is refused.
     """
 
     async def answer(request: Request) -> Response:

@@ -47,7 +47,6 @@ class StudyPages:
 
     Attributes:
         verify: confirms submissions; None accepts every one with identifiers of the right form.
-        routes: the addresses of these pages.
         headers: of all pages. MTurk may show its people's pages in its frame, and gets their last form.
     """
 
