@@ -5,11 +5,12 @@ import difflib
 import math
 import re
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from polyagents.console import one_line
+from polyagents.errors import InputError
 
 AUTO = "auto"  # of --output-scaling and --backend
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
@@ -124,6 +125,17 @@ def add_fields_flag(parser: CommandParser) -> None:
 def add_backend_flag(parser: argparse.ArgumentParser, default: str = AUTO) -> None:
     """Add `--backend`, what computes the encoders of a model that is loaded."""
     parser.add_argument("--backend", choices=BACKENDS, default=default, help=BACKEND)
+
+
+def model_overrides(opt: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options that `--precision` and `--backend` override when a model is loaded."""
+    return {name: opt[name] for name in ("precision", "backend") if opt.get(name)}
+
+
+def refuse_given(opt: Mapping[str, Any], names: Iterable[str], why: str) -> None:
+    """Refuse, with an InputError, the first of some flags that is given: `--NAME why`."""
+    if wrong := next((name for name in names if opt.get(name)), None):
+        raise InputError(f"{flag_of(wrong)} {why}")
 
 
 # ---- types of flags --------------------------------------------------------------------------------------------------

@@ -7,7 +7,14 @@ import sys
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import INDEX_URL, CommandParser, add_backend_flag, add_precision_flag, positive_int
+from polyagents.arguments import (
+    INDEX_URL,
+    CommandParser,
+    add_backend_flag,
+    add_precision_flag,
+    model_overrides,
+    positive_int,
+)
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.context_lines import ANSWERED, read_lines
@@ -51,7 +58,7 @@ def load_rankers(opt: Mapping[str, Any]) -> "tuple[Ranker, Ranker | None]":
     """Load the model, and the second one if there is one."""
     from polyagents.ranker import Ranker  # imports torch
 
-    overrides = {"backend": opt["backend"]} | ({"precision": opt["precision"]} if opt["precision"] else {})
+    overrides = model_overrides(opt)
     ranker = Ranker.load(opt["model_file"], **overrides)
     return ranker, Ranker.load(opt["rerank"], **overrides) if opt["rerank"] else None
 

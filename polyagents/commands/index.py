@@ -17,7 +17,8 @@ from polyagents.arguments import (
     add_fields_flag,
     add_precision_flag,
     amounts,
-    flag_of,
+    model_overrides,
+    refuse_given,
 )
 from polyagents.commands.index_plan import plan
 from polyagents.errors import InputError
@@ -115,12 +116,10 @@ def run(opt: Mapping[str, Any]) -> None:
         plan(opt)
         return
     given = {name for name in ("model_file", "candidates_file") if opt[name]}
-    if surplus := sorted(given - NEEDED.get(what, given)):
-        raise InputError(f"{flag_of(surplus[0])} is not for polyagents index {what}; remove it.")
+    refuse_given(opt, sorted(given - NEEDED.get(what, given)), f"is not for polyagents index {what}; remove it.")
     if NEEDED.get(what) != given:
         raise InputError(f"Give one of: {USAGE}.")
-    if wrong := [name for name in OF_PLANS if opt[name]]:
-        raise InputError(f"{flag_of(wrong[0])} is for polyagents index plan.")
+    refuse_given(opt, OF_PLANS, "is for polyagents index plan.")
     if not (opt["index_dir"] or opt["index_url"]):
         raise InputError(f"polyagents index {what} needs --index-dir or --index-url.")
     do(what, opt)
@@ -128,15 +127,12 @@ def run(opt: Mapping[str, Any]) -> None:
 
 def do(what: str, opt: Mapping[str, Any]) -> None:
     """Build, add, remove or report, once flags that do not go together are refused."""
-    for name in ("stored_as", "contexts_file", "append", "delete"):
-        if opt["index_url"] and opt.get(name):
-            raise InputError(
-                f"{flag_of(name)} is for --index-dir; polyagents index add and remove change what --index-url has."
-            )
+    if opt["index_url"]:
+        of_folders = "is for --index-dir; polyagents index add and remove change what --index-url has."
+        refuse_given(opt, ("stored_as", "contexts_file", "append", "delete"), of_folders)
     changing = ("index_type", "contexts_file") if opt["index_dir"] and opt["model_file"] else ()
     allowed = {"build": OF_BUILDS, "add": changing, "remove": changing}.get(what, ())
-    if wrong := [name for name in OF_BUILDS if opt[name] and name not in allowed]:
-        raise InputError(f"{flag_of(wrong[0])} is for polyagents index build.")
+    refuse_given(opt, (name for name in OF_BUILDS if name not in allowed), "is for polyagents index build.")
     if opt["contexts_file"] and opt["index_type"] in (None, "exact"):
         raise InputError("--contexts-file measures an approximate index; give --index-type, too.")
     if opt["ray"] and int(os.environ.get("WORLD_SIZE", "1")) > 1:
@@ -145,8 +141,7 @@ def do(what: str, opt: Mapping[str, Any]) -> None:
 
     from polyagents.ranker import Ranker
 
-    overrides: dict[str, Any] = {"backend": opt["backend"]}
-    overrides |= {"precision": opt["precision"]} if opt["precision"] else {}
+    overrides = model_overrides(opt)
     if torch.cuda.is_available() and torch.distributed.is_torchelastic_launched():  # each process has a GPU of its own
         overrides["gpu"] = int(os.environ["LOCAL_RANK"]) % torch.cuda.device_count()
     with contextlib.ExitStack() as stack:

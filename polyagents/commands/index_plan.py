@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
+from polyagents.arguments import model_overrides, refuse_given
 from polyagents.console import markdown, say
 from polyagents.errors import InputError
 
@@ -11,10 +12,7 @@ OF_OTHERS = ("index_dir", "index_url", "contexts_file", "ray")
 
 def plan(opt: Mapping[str, Any]) -> None:
     """Print a row for each number of candidates and type of index; an InputError says what is missing or impossible."""
-    if wrong := [name for name in OF_OTHERS if opt[name]]:
-        raise InputError(
-            f"--{wrong[0].replace('_', '-')} is not for polyagents index plan, which computes what a folder would take."
-        )
+    refuse_given(opt, OF_OTHERS, "is not for polyagents index plan, which computes what a folder would take.")
     if not (opt["candidates"] or opt["candidates_file"]):
         raise InputError("polyagents index plan needs --candidates, such as 100k,5m, or --candidates-file.")
     if bool(opt["width"]) == bool(opt["model_file"]):
@@ -34,8 +32,7 @@ def plan(opt: Mapping[str, Any]) -> None:
     texts = candidates_of(file, fields) if file else ListedTexts([TEXT])
     sample, width, model_bytes, encoding = texts.part(0, SHARD), opt["width"], 0, None
     if opt["model_file"]:
-        overrides = {"precision": opt["precision"]} if opt["precision"] else {}
-        model = two_towers(Ranker.load(opt["model_file"], backend=opt["backend"], **overrides).model)
+        model = two_towers(Ranker.load(opt["model_file"], **model_overrides(opt)).model)
         model_bytes = sum(weights.nbytes for weights in model.module.parameters())
         some = sample[:: max(len(sample) // SAMPLE, 1)] if file else sample * SAMPLE
         encoding, width = seconds_to_encode(some, CandidateEncoder.of(model, stored_as).encode)

@@ -4,7 +4,7 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from polyagents.arguments import CommandParser, add_precision_flag
+from polyagents.arguments import CommandParser, add_precision_flag, model_overrides
 from polyagents.zoo.datapath import add_datapath_flag, datapath
 
 
@@ -28,8 +28,7 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.zoo.resolve import zoo_file
 
     file = zoo_file(opt["model_file"], datapath(opt["datapath"]))
-    overrides = {"precision": opt["precision"]} if opt["precision"] else {}
-    model = Ranker.load(file, no_cuda=True, **overrides).model
+    model = Ranker.load(file, no_cuda=True, **model_overrides(opt)).model
     times, refused = tune(model, file)
     for seconds, name in sorted((seconds, name) for name, seconds in times.items()):
         print(f"{name:<10}{1000 * seconds:.1f} ms")

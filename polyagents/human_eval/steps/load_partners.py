@@ -6,6 +6,7 @@ import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from polyagents.arguments import model_overrides
 from polyagents.errors import InputError
 from polyagents.human_eval.steps.model_flags import for_parlai, parlai_for
 from polyagents.ranking.task_candidates import task_candidates_path
@@ -43,8 +44,12 @@ def load_partners(opt: Mapping[str, Any]) -> "dict[str, ChatPartner]":
 
 def load_partner(opt: Mapping[str, Any], file: str) -> "ChatPartner":
     """Load one model: as a ranker if that is enough, else as ParlAI's agent."""
-    saved = saved_options(file)
-    is_ranker = bool(architecture(saved)) and all(saved.get(name, same) == same for name, same in AS_PARLAI.items())
+    from polyagents.parlai_files import parlai_options  # loads transformers
+
+    saved = parlai_options.read(local_path(file))
+    agent = str(saved.get("model"))
+    is_ours = agent.startswith("polyagents:") or parlai_options.architecture_of(agent) is not None
+    is_ranker = is_ours and all(saved.get(name, same) == same for name, same in AS_PARLAI.items())
     if is_ranker and not opt["model_flags"]:
         return load_ranker(opt, file, saved)
     with parlai_for(f"{file} with {' '.join(opt['model_flags'])}" if is_ranker else file):
@@ -59,7 +64,7 @@ def load_ranker(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any]) -> 
     from polyagents.ranker import Ranker
 
     replies, path = candidates_file(opt, file, saved), local_path(file)
-    ranker = Ranker.load(file, **({"precision": opt["precision"]} if opt["precision"] else {}))
+    ranker = Ranker.load(file, **model_overrides(opt))
     candidates = candidates_of_file(replies, ranker.model, path)
     return RankerPartner(ranker, candidates, int(saved.get("history_size", -1)))
 
@@ -86,13 +91,6 @@ def candidates_file(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any])
     )
 
 
-def saved_options(file: str) -> Mapping[str, Any]:
-    """Read the options that were saved with a model; none if the file is damaged."""
-    from polyagents.parlai_files import parlai_options  # loads transformers
-
-    return parlai_options.read(local_path(file))
-
-
 def local_path(file: str) -> str:
     """Return the path of a model file; one of the zoo is downloaded."""
     if not file.startswith("zoo:"):
@@ -100,14 +98,6 @@ def local_path(file: str) -> str:
     from polyagents.zoo.resolve import zoo_file
 
     return zoo_file(file)
-
-
-def architecture(saved: Mapping[str, Any]) -> str | None:
-    """Return the name of our architecture that reads a model, its own or ParlAI's agent's; None for others."""
-    from polyagents.parlai_files.parlai_options import architecture_of
-
-    agent = str(saved.get("model"))
-    return agent.removeprefix("polyagents:") if agent.startswith("polyagents:") else architecture_of(agent)
 
 
 def agent_of(opt: Mapping[str, Any], file: str) -> str | None:

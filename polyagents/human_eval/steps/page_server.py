@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote, urlsplit
 
-from polyagents.arguments import port_number
+from polyagents.arguments import port_number, refuse_given
 from polyagents.console import one_line, say
 from polyagents.errors import InputError
 from polyagents.human_eval.records import ANNOTATE_PATH, JOIN_PATH, PROGRESS_PATH
@@ -56,9 +56,8 @@ def study_of(opt: Mapping[str, Any]) -> Study | None:
     """Read the study that people come for; None if all are invited; an InputError says which flags do not fit."""
     platform, url = opt["recruit"], opt["public_url"] or ""
     if platform is None:
-        given = next((flag for flag in ("study", "verify", "insecure") if opt[flag]), None)
-        if given:
-            raise InputError(f"--{given} is for people who come uninvited; give --recruit {'|'.join(PLATFORMS)}, too.")
+        why = f"is for people who come uninvited; give --recruit {'|'.join(PLATFORMS)}, too."
+        refuse_given(opt, ("study", "verify", "insecure"), why)
     elif not opt["study"]:
         raise InputError(f"--recruit {platform} needs --study FILE, a study's settings; see docs/running-a-study.md.")
     if url:
