@@ -99,12 +99,10 @@ def evaluate_one(name: str, model_file: str, replies: list[str], contexts: list[
 
 def draw_quality(results: list[Result], path: str) -> None:
     """Draw quality against speed."""
-    import matplotlib
+    from matplotlib.figure import Figure  # not a dependency of the core
 
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
-
-    figure, axes = pyplot.subplots(figsize=(6, 4), layout="constrained")
+    figure = Figure(figsize=(6, 4), layout="constrained")
+    axes = figure.subplots()
     for r, marker in zip(results, "vos^D", strict=True):  # points may be close together, so names go into a legend
         name = f"{r.name}, untrained" if r.name == UNTRAINED else f"{r.name}-encoder"
         label = f"{name}: {r.recall:.3f}, {r.milliseconds:.1f} ms"
@@ -116,7 +114,6 @@ def draw_quality(results: list[Result], path: str) -> None:
     axes.grid(alpha=0.3)
     axes.legend(loc="upper center")
     figure.savefig(path, dpi=150)
-    pyplot.close(figure)
 
 
 def converse(ranker: "Ranker", dialogue: list[tuple[str, str]], replies: list[str]) -> None:

@@ -248,13 +248,11 @@ def speed(models: Sequence[Trained]) -> list[dict[str, Any]]:
 
 def draw_panels(models: Sequence[Trained], path: str) -> None:
     """Draw R@1 against milliseconds per reply, one panel per task."""
-    import matplotlib
-
-    matplotlib.use("Agg")
-    from matplotlib import pyplot
+    from matplotlib.figure import Figure  # not a dependency of the core
 
     tasks = list(dict.fromkeys(model.recipe.task for model in models))
-    figure, panels = pyplot.subplots(1, len(tasks), figsize=(7 * len(tasks), 5), layout="constrained", squeeze=False)
+    figure = Figure(figsize=(7 * len(tasks), 5), layout="constrained")
+    panels = figure.subplots(1, len(tasks), squeeze=False)
     for panel, task in zip(panels[0], tasks, strict=True):
         groups = alike([model for model in models if model.recipe.task == task])
         split = "test" if any(group[0].reports["test"] for group in groups) else "valid"
@@ -271,7 +269,6 @@ def draw_panels(models: Sequence[Trained], path: str) -> None:
         panel.grid(alpha=0.3, which="both")
         panel.legend(fontsize="small")
     figure.savefig(path, dpi=150)
-    pyplot.close(figure)
 
 
 def draw_group(panel: Any, group: Sequence[Trained], split: str, colour: str) -> None:
