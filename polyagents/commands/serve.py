@@ -1,6 +1,7 @@
 """`polyagents serve`: a chat page for one model, and JSON endpoints."""
 
 import argparse
+import dataclasses
 import os
 import socket
 import sys
@@ -117,29 +118,14 @@ def serve(opt: Mapping[str, Any], tokens: "Tokens", opened: socket.socket) -> No
         from polyagents.serving.sources import Sources
         from polyagents.serving.tokens import MAY_ASK
 
-    sources = Sources(
-        opt["model_file"],
-        opt["candidates_file"],
-        opt["index_dir"],
-        opt["index_url"],
-        opt["backend"],
-        opt["hand_over"],
-        opt["rerank"],
-        opt["rerank_top"],
-        opt["fields"],
-    )
+    sources = Sources(**{field.name: opt[field.name] for field in dataclasses.fields(Sources)})  # each is a flag's
     if not any(opt[name] for name in CANDIDATES):
         write_replies_of_task(zoo_file(opt["model_file"]))
     reloader = Reloader(sources, tokens)
     on_hangup(reloader.reload_soon)
     served = sources.load()
-    app = create_app(
-        served,
-        tokens,
-        per_minute=opt["requests_per_minute"],
-        texts_per_minute=opt["texts_per_minute"],
-        reloader=reloader,
-    )
+    limits = {"per_minute": opt["requests_per_minute"], "texts_per_minute": opt["texts_per_minute"]}
+    app = create_app(served, tokens, **limits, reloader=reloader)
     freeze()
     opened.listen()  # a browser that opens the address at once waits for the server, and is not refused
     # A reader of the terminal has given the token; a reader of a container's log may not be allowed to have it.
