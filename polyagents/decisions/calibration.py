@@ -264,7 +264,7 @@ def calibration_of(
     second: tuple[RankingModel, Identity] | None,
     rerank_top: int,
 ) -> Calibration:
-    """Score the examples, by a second model, too, if there is a re-ranker; fit and measure; too few are an InputError."""
+    """Score the examples, by a re-ranker as well if there is one, fit and measure; too few are an InputError."""
     scored = scores_of(model, examples, second and second[0], rerank_top)
     counts = [len(examples.shared.names)] if examples.shared is not None else [len(own) for own in examples.own or ()]
     made_for = MadeFor(

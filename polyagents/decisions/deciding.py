@@ -71,29 +71,15 @@ def decisions_of(
     options, nothing = calibrated.probabilities(Scored(scores, np.zeros(scores.shape, bool), rows, reranked))
     if none is False:
         options, nothing = options / np.maximum(1 - nothing, np.finfo(float).tiny)[:, None], np.zeros(len(scores))
-    return [
-        decision_of(own, probabilities, float(p), margin_of(row), none, notes)
-        for own, probabilities, p, row in zip(names, options, nothing, last, strict=True)
-    ]
-
-
-def decision_of(
-    names: Sequence[str],
-    probabilities: Floats,
-    nothing: float,
-    margin: float | None,
-    none: bool | float | None,
-    notes: tuple[str, ...],
-) -> Decision:
-    """Decide by the probabilities [O] of options and of none of them."""
-    chosen = best(probabilities, names)
-    probability = float(probabilities[chosen])
-    is_none = probability < nothing
-    if not isinstance(none, bool) and none is not None:
-        is_none = is_none or probability < none
-    by_name = dict(zip(names, probabilities.tolist(), strict=True))
-    choice, certain = (None, nothing) if is_none else (names[chosen], probability)
-    return Decision(choice, certain, by_name, nothing, margin, True, notes)
+    least = 0.0 if none is None or isinstance(none, bool) else none  # of the best option, unless none is chosen
+    found = []
+    for own, probabilities, p_none, row in zip(names, options, nothing.tolist(), last, strict=True):
+        chosen = best(probabilities, own)
+        probability = float(probabilities[chosen])
+        choice, certain = (None, p_none) if probability < max(p_none, least) else (own[chosen], probability)
+        by_name = dict(zip(own, probabilities.tolist(), strict=True))
+        found.append(Decision(choice, certain, by_name, p_none, margin_of(row), True, notes))
+    return found
 
 
 def checked_none(none: Any, calibrated: ScoreMap | None) -> bool | float | None:

@@ -58,7 +58,9 @@ def scores_of(model: RankingModel, examples: DecisionExamples, second: RankingMo
     else:
         assert examples.own is not None
         lists = [Options.plain(own) for own in examples.own]
-        scores = own_scores(model, examples.contexts, examples.own)
+        scores = np.full((len(lists), max(map(len, examples.own))), -np.inf)
+        for row, own in enumerate(model.scores_in_lists(examples.contexts, examples.own)):
+            scores[row, : len(own)] = finite(own)
     right = np.zeros(scores.shape, bool)
     for example, options in enumerate(lists):
         right[example, options.right(examples.labels[example])] = True
@@ -102,11 +104,3 @@ def distinct_options(texts: Sequence[str], scores: Floats) -> tuple[Options, Flo
     for place, text in enumerate(texts):
         places.setdefault(text, place)
     return Options.plain(list(places)), finite(scores[list(places.values())])
-
-
-def own_scores(model: RankingModel, contexts: Sequence[str], lists: Sequence[Sequence[str]]) -> Floats:
-    """Return scores [E, O] of each example's own options, -inf beyond them."""
-    scores = np.full((len(contexts), max(map(len, lists))), -np.inf)
-    for row, own in enumerate(model.scores_in_lists(contexts, lists)):
-        scores[row, : len(own)] = finite(own)
-    return scores

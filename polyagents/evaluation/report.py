@@ -178,7 +178,9 @@ def table(measured: Sequence[Measured]) -> Iterator[list[str]]:
     yield header
     # The candidates of a batch are fewer in smaller batches, and the numbers higher.
     among = f"/{measured[0].evaluated.batchsize}" if measured[0].evaluated.source == "batch" else ""
-    for name in shown(measured[0]):
+    # With one right answer in every example, hits@k is R@k.
+    several = any(len(ranks) > 1 for ranks in measured[0].evaluated.right_ranks)
+    for name in (name for name in measured[0].metrics if several or not name.startswith("hits@")):
         row = [f"{name}{among}" if "@" in name else name]
         for one in measured:
             row.append(with_ends(one.metrics[name]))
@@ -186,12 +188,6 @@ def table(measured: Sequence[Measured]) -> Iterator[list[str]]:
                 difference = one.differences[name]
                 row += [with_ends(difference.estimate, "+"), f"{difference.p:.4f}"]
         yield row
-
-
-def shown(first: Measured) -> list[str]:
-    """List the metrics of the table: hits@k is R@k if every example has one right answer."""
-    several = any(len(ranks) > 1 for ranks in first.evaluated.right_ranks)
-    return [name for name in first.metrics if several or not name.startswith("hits@")]
 
 
 def with_ends(estimate: Estimate, sign: str = "") -> str:
