@@ -18,6 +18,11 @@ PROGRESS_PATH = "/progress/"  # of the organiser's page; the token follows
 OWN_PERSONA = "your persona:"  # how ParlAI's tasks begin a persona line of the one who answers
 
 
+def seconds_between(start: str, end: str) -> float:
+    """Return the seconds between two moments in ISO 8601."""
+    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds()
+
+
 @dataclass(frozen=True)
 class Utterance:
     """One message of a conversation."""
@@ -75,7 +80,7 @@ class Judgement:
         """Whether it came faster than anybody reads, by the server's clock or the browser's."""
         took = [] if self.seconds is None else [self.seconds]
         if self.started and self.ended:
-            took.append((datetime.fromisoformat(self.ended) - datetime.fromisoformat(self.started)).total_seconds())
+            took.append(seconds_between(self.started, self.ended))
         return bool(took) and min(took) < 60 * self.words / FASTEST
 
 

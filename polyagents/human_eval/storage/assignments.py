@@ -16,7 +16,7 @@ from polyagents.human_eval.storage.database_tables import (
     PairRow,
 )
 from polyagents.human_eval.storage.places import StudyPlaces
-from polyagents.human_eval.storage.queries import LARGEST, conversation_of, failed_annotators, pair_of
+from polyagents.human_eval.storage.queries import conversation_of, failed_annotators, pair_of
 from polyagents.human_eval.storage.views import Assignment, ShownSide, Visit
 from polyagents.human_eval.study import COMPLETE, SCREENED_OUT, Study
 
@@ -144,14 +144,6 @@ def assignment_of(session: Session, row: AssignmentRow, study: Study | None) -> 
     if study:
         total = min(total, study.each + sum(checks_of(session, study)))
     return Assignment(row.number, row.place, total, left, right)
-
-
-def assignment_row(session: Session, who: AnnotatorRow, number: int) -> AssignmentRow:
-    """Find an annotator's own assignment; the InputError does not say whether it is another's, or does not exist."""
-    row = session.get(AssignmentRow, number) if 0 < number <= LARGEST else None
-    if row is None or row.annotator != who.number:
-        raise InputError(f"Assignment {number} is not yours; open your link again.")
-    return row
 
 
 def given_answer(session: Session, row: AssignmentRow, question: str) -> AnswerRow | None:

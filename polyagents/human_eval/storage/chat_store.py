@@ -86,7 +86,7 @@ class ChatStore:
         """Store a person's message at a place, 0 for the first; an InputError says if it cannot be the next message."""
         with self.database.atomic_write() as session:
             who = self.store.worker(session, token)
-            row = own_chat(session, who, number)
+            row = queries.own_row(session, ChatRow, number, who, "Conversation")
             said, text = messages_of(session, row), clean(text)
             if place % 2 == 0 and place < len(said) and said[place].text == text:
                 return
@@ -114,7 +114,7 @@ class ChatStore:
         if not self.plan.rates_replies:
             raise InputError("Single replies are not rated here; rate the whole conversation at its end.")
         with self.database.atomic_write() as session:
-            row = own_chat(session, self.store.worker(session, token), number)
+            row = queries.own_row(session, ChatRow, number, self.store.worker(session, token), "Conversation")
             at = select(MessageRow).where(MessageRow.chat == row.number, MessageRow.place == place)
             message = session.scalars(at).first() if place % 2 else None
             if message is None:
@@ -134,7 +134,7 @@ class ChatStore:
             raise InputError("The conversation has no rating yet; choose one of 1 to 5, then finish.")
         with self.database.atomic_write() as session:
             who = self.store.worker(session, token)
-            row = own_chat(session, who, number)
+            row = queries.own_row(session, ChatRow, number, who, "Conversation")
             if row.ended is not None and row.rating == rating:
                 return
             check_open(row)
@@ -162,14 +162,6 @@ class ChatStore:
 
 
 # ---- rows and records ----------------------------------------------------------------------------------------------
-
-
-def own_chat(session: Session, who: AnnotatorRow, number: int) -> ChatRow:
-    """Find a person's own chat; the InputError does not say whether it is another's, or does not exist."""
-    row = session.get(ChatRow, number) if 0 < number <= queries.LARGEST else None
-    if row is None or row.annotator != who.number:
-        raise InputError(f"Conversation {number} is not yours; open your link again.")
-    return row
 
 
 def check_open(row: ChatRow) -> None:

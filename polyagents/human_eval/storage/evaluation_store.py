@@ -181,7 +181,7 @@ class EvaluationStore:
             raise InputError(f"{seconds!r} seconds is not a time; give 0 or more, or none.")
         with self.database.atomic_write() as session:
             who = self.worker(session, token)
-            row = assignments.assignment_row(session, who, assignment)
+            row = queries.own_row(session, AssignmentRow, assignment, who, "Assignment")
             side = row.left if choice == "left" else 1 - row.left
             assignments.store_answer(session, row, side, clean(reason), seconds, clean(question), self.clock())
             if self.places:

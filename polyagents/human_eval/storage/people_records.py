@@ -9,7 +9,7 @@ from sqlalchemy import ColumnElement, delete, func, select, update
 from sqlalchemy.orm import Session
 
 from polyagents.errors import InputError
-from polyagents.human_eval.records import HUMAN
+from polyagents.human_eval.records import HUMAN, seconds_between
 from polyagents.human_eval.storage.database_tables import (
     AnnotatorRow,
     AnswerRow,
@@ -79,7 +79,7 @@ def work_of_people(store: EvaluationStore, study: str | None = None) -> list[Per
                 stage=row.stage,
                 arrived=row.arrived,
                 ended=row.ended,
-                seconds=seconds_between(row.arrived, row.ended),
+                seconds=seconds_between(row.arrived, row.ended) if row.ended else None,
                 judgements=judged[who.number],
                 chats=chats.get(who.number, 0),
                 checks=len(checks[who.number]),
@@ -91,11 +91,6 @@ def work_of_people(store: EvaluationStore, study: str | None = None) -> list[Per
             )
             for row, who in session.execute(every.order_by(ParticipantRow.number))
         ]
-
-
-def seconds_between(start: str, end: str | None) -> float | None:
-    """Return the seconds between two moments in ISO 8601; None if there is no second one."""
-    return (datetime.fromisoformat(end) - datetime.fromisoformat(start)).total_seconds() if end else None
 
 
 def forget(store: EvaluationStore, person: str, answers: bool) -> dict[str, int]:

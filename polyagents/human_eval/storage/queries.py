@@ -5,6 +5,7 @@ Every function works within the transaction of the session that it is given.
 
 import secrets
 from collections.abc import Iterable, Mapping
+from typing import TypeVar
 
 from sqlalchemy import case, func, select
 from sqlalchemy.orm import Session, load_only
@@ -15,12 +16,15 @@ from polyagents.human_eval.storage.database_tables import (
     AnnotatorRow,
     AnswerRow,
     AssignmentRow,
+    ChatRow,
     ConversationRow,
     MessageRow,
     PairRow,
 )
 
 LARGEST = 2**31 - 1  # of a number in PostgreSQL
+
+Owned = TypeVar("Owned", AssignmentRow, ChatRow)
 
 SpeakerModels = Mapping[str, Mapping[str, str]]
 """Conversation -> speaker -> model."""
@@ -108,6 +112,14 @@ def annotator_row(session: Session, token: str) -> AnnotatorRow:
     row = session.scalars(select(AnnotatorRow).where(AnnotatorRow.token == token)).first()
     if row is None:
         raise InputError("This link is not known here; ask for a new one where you got it.")
+    return row
+
+
+def own_row(session: Session, kind: type[Owned], number: int, who: AnnotatorRow, name: str) -> Owned:
+    """Find an annotator's own row; the InputError does not say whether it is another's, or does not exist."""
+    row = session.get(kind, number) if 0 < number <= LARGEST else None
+    if row is None or row.annotator != who.number:
+        raise InputError(f"{name} {number} is not yours; open your link again.")
     return row
 
 
