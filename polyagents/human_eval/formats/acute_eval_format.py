@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from polyagents.files.atomic import atomic_write
+from polyagents.files.atomic import write_text
 from polyagents.human_eval.conversations import (
     clean,
     context_lines,
@@ -86,6 +86,5 @@ def as_dialogue(side: Side, conversation: Conversation) -> dict[str, Any]:
 def write_pairings(path: str, pairs: Iterable[ConversationPair], conversations: Mapping[str, Conversation]) -> int:
     """Write pairings atomically, checks first; return how many."""
     entries = [as_pairing(pair, conversations) for pair in sorted(pairs, key=lambda pair: pair.right is None)]
-    with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        file.writelines(f"{json.dumps(entry)}\n" for entry in entries)
+    write_text(path, "".join(f"{json.dumps(entry)}\n" for entry in entries))
     return len(entries)

@@ -111,11 +111,11 @@ class MechanicalTurk:
         key = f"create {self.url} {fingerprint([json.dumps(parameters, sort_keys=True)])}"
         return self._call("create", key, "create_hit", parameters, has_token=True)
 
-    def approve(self, study: Study, one: PersonWork) -> Call:
+    def approve(self, one: PersonWork) -> Call:
         """Approve a submission, which pays the reward."""
         return self._judge("approve", "approve_assignment", one, {"AssignmentId": one.submission})
 
-    def reject(self, study: Study, one: PersonWork, message: str) -> Call:
+    def reject(self, one: PersonWork, message: str) -> Call:
         """Reject a submission, which is not paid."""
         parameters = {"AssignmentId": one.submission, "RequesterFeedback": message}
         return self._judge("reject", "reject_assignment", one, parameters)

@@ -129,11 +129,11 @@ class Prolific:
         key = f"create {fingerprint([json.dumps(body, sort_keys=True)])}"
         return Call(key, "create", shown("/studies/", body), send, lambda token: False, True)
 
-    def approve(self, study: Study, one: PersonWork) -> Call:
+    def approve(self, one: PersonWork) -> Call:
         """Approve a submission, which pays the reward."""
         return self._transition(one, "approve", {"action": "APPROVE"})
 
-    def reject(self, study: Study, one: PersonWork, message: str) -> Call:
+    def reject(self, one: PersonWork, message: str) -> Call:
         """Reject a submission, which is not paid; an InputError says if Prolific takes no message so short."""
         if len(message) < SHORTEST:
             raise InputError(

@@ -99,12 +99,12 @@ def calls_of(opt: Mapping[str, Any], study: Study, access: "Access", everybody: 
     people = [chosen(name, everybody) for name in opt["people"]]
     if action == "approve":
         due = [one for one in everybody if one.stage == COMPLETE and one.passed and not one.approved]
-        return [access.approve(study, one) for one in people or due if one.submission]
+        return [access.approve(one) for one in people or due if one.submission]
     if not people or not message or (action == "bonus" and opt["amount"] is None):
         amount = ", --amount" if action == "bonus" else ""
         raise InputError(f"human_eval {study.platform} {action} needs PEOPLE{amount} and --message TEXT.")
     if action == "reject":
-        return [access.reject(study, one, message) for one in people]
+        return [access.reject(one, message) for one in people]
     return [access.bonus(study, one, round(100 * opt["amount"]), message) for one in people]
 
 

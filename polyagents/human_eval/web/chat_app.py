@@ -131,7 +131,11 @@ class ChatPages:
 
     def say(self, token: str, fields: Mapping[str, str]) -> None:
         """Store a message, before the next page asks the model."""
-        number, place, text = whole(fields.get("chat", "")), whole(fields.get("place", "")), said(fields)
+        number, place, text = whole(fields.get("chat", "")), whole(fields.get("place", "")), written(fields, "text")
+        if not text:
+            raise InputError("The message is empty; write something first.")
+        if len(text) > LONGEST:
+            raise InputError(f"The message has {len(text):,} characters; at most {LONGEST:,} are taken, so shorten it.")
         self.chats.say(token, number, place, text)
 
     def rate(self, token: str, fields: Mapping[str, str]) -> str:
@@ -169,13 +173,3 @@ class ChatPages:
             ago=ago,
             display=display,
         )
-
-
-def said(fields: Mapping[str, str]) -> str:
-    """Read the message of a form; an InputError says if it is empty, or too long."""
-    text = written(fields, "text")
-    if not text:
-        raise InputError("The message is empty; write something first.")
-    if len(text) > LONGEST:
-        raise InputError(f"The message has {len(text):,} characters; at most {LONGEST:,} are taken, so shorten it.")
-    return text

@@ -156,10 +156,10 @@ def ago(moment: str | None) -> str:
     return f"{duration(max(passed.total_seconds(), 0))} ago"
 
 
-def with_headers(app: ASGIApp, texts: Texts | None = None, headers: Mapping[str, str] = HEADERS) -> ASGIApp:
+def with_headers(app: ASGIApp, texts: Texts, headers: Mapping[str, str]) -> ASGIApp:
     """Wrap an application: add headers to its responses, and answer if the server ends before it does."""
     sentence = "The server is ending; open your link again when it is back."
-    ended = rendered(texts or read_texts(), "sorry.html", 503, sentence=sentence, link=None)
+    ended = rendered(texts, "sorry.html", 503, sentence=sentence, link=None)
 
     async def wrapped(scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
