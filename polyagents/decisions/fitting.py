@@ -1,7 +1,5 @@
 """Fits the map from scores to probabilities, and gives every example probabilities of a map that did not see it."""
 
-from collections.abc import Callable
-
 import numpy as np
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
@@ -50,8 +48,8 @@ def fit(scored: Scored) -> ScoreMap:
         return plain
     features = plain.features(scored)
     folds = folds_of(scored.groups, FOLDS)
-    form = max(FORMS, key=lambda form: held_out_likelihood(form, features, outside, folds))
-    return ScoreMap(temperature, second, *form(features, outside))
+    weights = max(range(3), key=lambda weights: held_out_likelihood(weights, features, outside, folds))
+    return ScoreMap(temperature, second, *none_terms(weights, features, outside))
 
 
 def fit_temperature(scores: Floats, right: NDArray[np.bool_]) -> float:
@@ -75,29 +73,15 @@ def fit_temperature(scores: Floats, right: NDArray[np.bool_]) -> float:
 
 # ---- none of these ---------------------------------------------------------------------------------------------------
 
-NoneTerms = tuple[float, float, float]
-"""bias, evidence_weight, margin_weight"""
 
+def none_terms(weights: int, features: Floats, outside: NDArray[np.bool_]) -> list[float]:
+    """Fit bias, evidence_weight and margin_weight, of which the first 0, 1 or 2 weights are free.
 
-def bias_only(features: Floats, outside: NDArray[np.bool_]) -> NoneTerms:
-    """Evidence counts as it is: "none" is one more option with the same score for every context."""
-    (bias,) = logistic(np.ones((len(features), 1)), outside, -features[:, 0])
-    return bias, 1.0, 0.0
-
-
-def with_evidence(features: Floats, outside: NDArray[np.bool_]) -> NoneTerms:
-    """Evidence has a weight."""
-    bias, weight = logistic(np.stack([np.ones(len(features)), -features[:, 0]], 1), outside)
-    return bias, weight, 0.0
-
-
-def with_margin(features: Floats, outside: NDArray[np.bool_]) -> NoneTerms:
-    """Evidence and margin have weights."""
-    bias, weight, margin = logistic(np.concatenate([np.ones((len(features), 1)), -features], 1), outside)
-    return bias, weight, margin
-
-
-FORMS: tuple[Callable[[Floats, NDArray[np.bool_]], NoneTerms], ...] = (bias_only, with_evidence, with_margin)
+    Without a weight, evidence counts as it is: "none" is one more option with the same score for every context.
+    """
+    columns = np.concatenate([np.ones((len(features), 1)), -features[:, :weights]], 1)
+    fixed = [1.0, 0.0][weights:]
+    return [*logistic(columns, outside, 0.0 if weights else -features[:, 0]), *fixed]
 
 
 def logistic(columns: Floats, outcome: NDArray[np.bool_], offset: Floats | float = 0.0) -> list[float]:
@@ -116,20 +100,15 @@ def logistic(columns: Floats, outcome: NDArray[np.bool_], offset: Floats | float
     return found
 
 
-def held_out_likelihood(
-    form: Callable[[Floats, NDArray[np.bool_]], NoneTerms],
-    features: Floats,
-    outside: NDArray[np.bool_],
-    folds: NDArray[np.int64],
-) -> float:
+def held_out_likelihood(weights: int, features: Floats, outside: NDArray[np.bool_], folds: NDArray[np.int64]) -> float:
     """Return the mean log-likelihood of "none" or not, each fold by the terms that the others give."""
     likelihoods = np.empty(len(features))
     for fold in range(FOLDS):
         own = folds == fold
         if not outside[~own].any() or outside[~own].all():
             return -np.inf
-        bias, weight, margin = form(features[~own], outside[~own])
-        logits = bias - features[own] @ np.array([weight, margin])
+        bias, *terms = none_terms(weights, features[~own], outside[~own])
+        logits = bias - features[own] @ np.array(terms)
         likelihoods[own] = log_expit(np.where(outside[own], logits, -logits))
     return float(likelihoods.mean())
 
