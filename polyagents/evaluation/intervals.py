@@ -50,6 +50,12 @@ def bootstrap_interval(draws: Floats, units: int) -> Floats:
     return ends
 
 
+def bootstrapped(values: Floats, draws: Floats, units: int) -> list[Estimate]:
+    """Add to each of M numbers the interval of its resamples [R, M]."""
+    low, high = bootstrap_interval(draws, units)
+    return [Estimate(*map(float, ends)) for ends in zip(values, low, high, strict=True)]
+
+
 RANDOMISATIONS = 10_000  # so that the smallest p is 1/10,001, and one near .05 has a standard error of .002
 AT_ONCE = 2**22  # numbers drawn together: 32 MB of them in fp64
 
@@ -68,8 +74,7 @@ def estimates(values: Floats, dialogues: Ints, seed: int) -> list[Estimate]:
     if len(sizes) < 2:
         return [Estimate(float(mean), np.nan, np.nan) for mean in means]
     draws = np.concatenate([times @ sums / (times @ sizes)[:, None] for times in resampled(len(sizes), seed)])
-    low, high = bootstrap_interval(draws, len(sizes))
-    return [Estimate(*map(float, ends)) for ends in zip(means, low, high, strict=True)]
+    return bootstrapped(means, draws, len(sizes))
 
 
 def by_dialogue(values: Floats, dialogues: Ints) -> tuple[Floats, Floats]:

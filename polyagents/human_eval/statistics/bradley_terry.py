@@ -8,7 +8,7 @@ import numpy as np
 from scipy.sparse.csgraph import connected_components
 from scipy.special import expit
 
-from polyagents.evaluation.intervals import RESAMPLES, Estimate, Floats, bootstrap_interval
+from polyagents.evaluation.intervals import RESAMPLES, Estimate, Floats, bootstrapped
 from polyagents.human_eval.records import Judgement
 
 ENOUGH_ANNOTATORS = 5  # with at least this many, a resample draws annotators, see resampled()
@@ -49,7 +49,7 @@ def rank(judgements: Sequence[Judgement], seed: int, resamples: int = RESAMPLES)
     value = strengths(wins + prior(wins))
     draws = refitted(resampled(by_annotator, seed, resamples) + prior(wins), value)
     units = len(by_annotator) if len(by_annotator) >= ENOUGH_ANNOTATORS else max(len(judgements), 2)
-    strength, rate = estimates(value, draws, units), estimates(win_rates(value), win_rates(draws), units)
+    strength, rate = bootstrapped(value, draws, units), bootstrapped(win_rates(value), win_rates(draws), units)
     played = (wins + wins.T).sum(1)
     order = np.argsort(-value, kind="stable")
     ranked = tuple(RankedModel(models[i], strength[i], rate[i], int(played[i])) for i in order)
@@ -144,12 +144,6 @@ def resampled(by_annotator: Floats, seed: int, resamples: int) -> Floats:
         units = np.concatenate([by_annotator, prior(wins)[None]]).reshape(annotators + 1, -1)
         drawn = random.multinomial(annotators + 1, np.full(annotators + 1, 1 / (annotators + 1)), resamples) @ units
     return drawn.reshape(resamples, count, count)
-
-
-def estimates(values: Floats, draws: Floats, units: int) -> list[Estimate]:
-    """Add to each of K numbers the interval of its resamples [R, K]."""
-    low, high = bootstrap_interval(draws, units)
-    return [Estimate(float(v), float(a), float(b)) for v, a, b in zip(values, low, high, strict=True)]
 
 
 def note(models: int, annotators: int) -> str:
