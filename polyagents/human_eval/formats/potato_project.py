@@ -116,19 +116,14 @@ def read_answers(path: str, question: str) -> list[ToolAnswer]:
     )
     found = []
     for pair, chosen in labels.items():
-        values = {name_in(scheme, "schema"): value for scheme, value in list_of_two(chosen)}
+        if not isinstance(chosen, list) or not all(isinstance(one, list) and len(one) == 2 for one in chosen):
+            raise Malformed("its labels are not pairs of a label and a value")
+        values = {name_in(scheme, "schema"): value for scheme, value in chosen}
         spent = object_in(times.get(pair), "behavioral_data")
         if PREFERRED in values:
             ended = moment_of(spent.get("session_end") or spent.get("session_start"))
             found.append(answer_of("potato", state.get("user_id"), pair, values, question, seconds_of(spent), ended))
     return found
-
-
-def list_of_two(chosen: Any) -> list[tuple[Any, Any]]:
-    """Return the (label, value) pairs of an item."""
-    if not isinstance(chosen, list) or not all(isinstance(one, list) and len(one) == 2 for one in chosen):
-        raise Malformed("its labels are not pairs of a label and a value")
-    return [(label, value) for label, value in chosen]
 
 
 def seconds_of(spent: Mapping[str, Any]) -> float | None:

@@ -41,15 +41,6 @@ def run(opt: Mapping[str, Any]) -> None:
     pairs = judgements_needed(opt["difference"], opt["power"])
     people = math.ceil(pairs / opt["judgements"])
     hours = people * opt["judgements"] * opt["minutes"] / 60
-    print(
-        json.dumps(
-            {
-                "pairs": pairs,  # each judged once, as the test takes judgements as independent
-                "people": people,
-                "hours": round(hours, 1),
-                "sum": round(hours * opt["wage"], 2),
-                "win_rate": round(0.5 + opt["difference"], 4),
-                "power": opt["power"],
-            }
-        )
-    )
+    # Each pair is judged once, as the test takes judgements as independent.
+    needs = {"pairs": pairs, "people": people, "hours": round(hours, 1), "sum": round(hours * opt["wage"], 2)}
+    print(json.dumps(needs | {"win_rate": round(0.5 + opt["difference"], 4), "power": opt["power"]}))

@@ -26,14 +26,11 @@ from polyagents.human_eval.storage.queries import (
 )
 from polyagents.human_eval.storage.views import AnnotatorProgress, ChatterProgress, Progress
 
-JoinedAnswer = tuple[AnswerRow, AssignmentRow, AnnotatorRow, PairRow]
-"""An answer and what it belongs to."""
-
 # ---- judgements ----------------------------------------------------------------------------------------------------
 
 
-def every_answer(session: Session) -> Iterator[JoinedAnswer]:
-    """Read all answers, including those to checks, in the order in which they were first given."""
+def every_answer(session: Session) -> Iterator[tuple[AnswerRow, AssignmentRow, AnnotatorRow, PairRow]]:
+    """Read all answers, including those to checks, with what they belong to, in the order in which they came."""
     rows = (
         select(AnswerRow, AssignmentRow, AnnotatorRow, PairRow)
         .join(AssignmentRow, AssignmentRow.number == AnswerRow.assignment)
