@@ -7,37 +7,24 @@ from polyagents.console import in_columns
 
 @dataclass(frozen=True)
 class OwnCommand:
-    """A command of ours; the module of its name has `parser() -> ArgumentParser` and `run(opt: Mapping[str, Any])`.
-
-    Attributes:
-        extra: the extra of setup.py that it needs; None if the core is enough.
-        computes: whether it trains, builds or serves for long, so that its threads are worth a line in the log.
-        loads_models: whether the first thing that it does is to import torch and transformers, which takes seconds.
-    """
+    """A command of ours; the module of its name has `parser() -> ArgumentParser` and `run(opt: Mapping[str, Any])`."""
 
     summary: str
-    extra: str | None = None
-    computes: bool = False
-    loads_models: bool = False
+    extra: str | None = None  # the extra of setup.py that it needs; None if the core is enough
+    computes: bool = False  # whether it trains, builds or serves for long: its threads are worth a line in the log
+    loads_models: bool = False  # whether it first imports torch and transformers, which takes seconds
 
 
 @dataclass(frozen=True)
 class ParlaiCommand:
-    """A command of ParlAI 1.7.2.
-
-    Attributes:
-        hidden: ParlAI shows it only in `helpall`.
-        takes_a_model: whether it has the flag `--model`.
-        script: the module in parlai.scripts; None if it is called as the command is.
-        instead: our command that does it for models of ours, if this one cannot read them.
-    """
+    """A command of ParlAI 1.7.2."""
 
     summary: str
     aliases: tuple[str, ...] = ()
-    hidden: bool = False
-    takes_a_model: bool = True
-    script: str | None = None
-    instead: str | None = None
+    hidden: bool = False  # ParlAI shows it only in `helpall`
+    takes_a_model: bool = True  # whether it has the flag `--model`
+    script: str | None = None  # the module in parlai.scripts; None if it is called as the command is
+    instead: str | None = None  # our command that does it for models of ours, if this one cannot read them
 
 
 OWN_COMMANDS = {

@@ -43,24 +43,15 @@ METRICS = {"MRR": "mrr"}  # R@k is hits@k
 
 @dataclass(frozen=True)
 class Trained:
-    """A model that a recipe trained.
-
-    Attributes:
-        name: the recipe's name, with `/smoke` if it was one.
-        changed: flags that were given in addition to the recipe, as text.
-        epochs: how long it was trained.
-        candidates: of each example in these evaluations.
-        reports: split -> metric -> value, of the evaluations at the end of its run.
-        milliseconds: of a reply among 1,000 candidates.
-    """
+    """A model that a recipe trained."""
 
     file: str
-    name: str
-    changed: str
-    epochs: float
-    candidates: int
-    reports: Mapping[str, Mapping[str, float]]
-    milliseconds: float
+    name: str  # the recipe's name, with `/smoke` if it was one
+    changed: str  # flags that were given in addition to the recipe, as text
+    epochs: float  # how long it was trained
+    candidates: int  # of each example in these evaluations
+    reports: Mapping[str, Mapping[str, float]]  # split -> metric -> value, of the evaluations at the end of its run
+    milliseconds: float  # of a reply among 1,000 candidates
 
     @property
     def recipe(self) -> Recipe:

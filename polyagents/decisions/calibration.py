@@ -44,24 +44,15 @@ PRECISION = 0.95  # that `measured` asks of a threshold
 
 @dataclass(frozen=True)
 class MadeFor:
-    """What a calibration was fitted to.
+    """What a calibration was fitted to."""
 
-    Attributes:
-        model: `identity` of the model.
-        reranker: the same of the model that orders a shortlist; None without one.
-        rerank_top: how many options that shortlist has.
-        options: a digest of the options; None if each example had its own.
-        least_options: the smallest number of options of an example; and the largest.
-        examples: a digest of the examples.
-    """
-
-    model: str
-    reranker: str | None
-    rerank_top: int | None
-    options: str | None
-    least_options: int
+    model: str  # `identity` of the model
+    reranker: str | None  # the same of the model that orders a shortlist; None without one
+    rerank_top: int | None  # how many options that shortlist has
+    options: str | None  # a digest of the options; None if each example had its own
+    least_options: int  # the smallest number of options of an example; and the largest
     most_options: int
-    examples: str
+    examples: str  # a digest of the examples
 
 
 @dataclass(frozen=True)
@@ -281,18 +272,12 @@ def calibration_of(
 
 
 class Measured(NamedTuple):
-    """What a calibration is worth on examples that it was not fitted to.
-
-    Attributes:
-        threshold: the one that promised PRECISION, None if none did.
-        precision: the share of right answers among those given above it; as is coverage, None without a threshold.
-        coverage: the share of contexts that are answered.
-    """
+    """What a calibration is worth on examples that it was not fitted to."""
 
     figures: Figures
-    threshold: Threshold | None
-    precision: float | None
-    coverage: float | None
+    threshold: Threshold | None  # the one that promised PRECISION, None if none did
+    precision: float | None  # share of right answers among those given above it; None if there is none
+    coverage: float | None  # share of contexts that are answered; None without a threshold
 
 
 def measured(found: Calibration, scored: Scored) -> Measured:

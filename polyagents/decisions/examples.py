@@ -15,19 +15,13 @@ from polyagents.training_loop.validation import MOST_ANSWERS
 
 @dataclass(frozen=True)
 class DecisionExamples:
-    """Examples whose options are known.
-
-    Attributes:
-        labels: of each context; empty if none of its options is right.
-        own: the options of each context; None if all have `shared`.
-        groups: the dialogue of each, numbered from 0.
-    """
+    """Examples whose options are known."""
 
     contexts: list[str]
-    labels: list[tuple[str, ...]]
+    labels: list[tuple[str, ...]]  # of each context; empty if none of its options is right
     shared: Options | None
-    own: list[list[str]] | None
-    groups: list[int]
+    own: list[list[str]] | None  # the options of each context; None if all have `shared`
+    groups: list[int]  # the dialogue of each, numbered from 0
 
     def __len__(self) -> int:
         return len(self.contexts)

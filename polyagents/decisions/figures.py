@@ -33,26 +33,18 @@ class Bin(NamedTuple):
 
 @dataclass(frozen=True)
 class Figures:
-    """Figures of E examples.
-
-    Attributes:
-        accuracy: share of examples whose choice, "none of these" included, is right.
-        log_loss: in nats.
-        ece: expected calibration error of the choice, with its 95 % interval.
-        in_scope_accuracy: share of examples with a right option for which the best option is right.
-        auroc: of p(none): the chance that an example without a right option has a higher one than an example with one;
-            None if all have one, as is the next.
-        none_recall: share of examples without a right option that are told at the p(none) at which 95 % of those with
-            one are kept.
-    """
+    """Figures of E examples."""
 
     examples: int
-    accuracy: float
-    log_loss: float
+    accuracy: float  # share of examples whose choice, "none of these" included, is right
+    log_loss: float  # in nats
     brier: float
-    ece: Estimate
-    in_scope_accuracy: float
+    ece: Estimate  # expected calibration error of the choice, with its 95 % interval
+    in_scope_accuracy: float  # share of examples with a right option for which the best option is right
+    # Of p(none): the chance that an example without a right option has a higher one than an example with one; None if
+    # all have one, as is the next.
     auroc: float | None
+    # Share of examples without a right option that are told at the p(none) at which 95 % of those with one are kept.
     none_recall: float | None
 
     @property
@@ -150,18 +142,12 @@ class Level(NamedTuple):
 
 
 class Threshold(NamedTuple):
-    """A threshold, above which a choice is taken, and what it brings.
-
-    Attributes:
-        precision: the share of right answers among those given, as measured.
-        bound: what the precision is at least, with 95 % confidence.
-        coverage: the share of contexts that are answered.
-    """
+    """A threshold, above which a choice is taken, and what it brings."""
 
     threshold: float
-    precision: float
-    bound: float
-    coverage: float
+    precision: float  # share of right answers among those given, as measured
+    bound: float  # what the precision is at least, with 95 % confidence
+    coverage: float  # share of contexts that are answered
 
 
 def levels_of(confidence: Floats, right: NDArray[np.bool_], answered: NDArray[np.bool_]) -> list[Level]:

@@ -20,19 +20,12 @@ from polyagents.evaluation.intervals import Floats
 
 @dataclass(frozen=True)
 class Scored:
-    """Scores of E examples.
+    """Scores of E examples."""
 
-    Attributes:
-        scores: [E, O] fp64; -inf where an example has fewer than O options.
-        right: [E, O]; a row without any True has no right option.
-        groups: [E], numbered from 0; examples of one dialogue are not independent.
-        reranked: [E, O], the scores of a re-ranker, -inf outside its shortlist; None without one.
-    """
-
-    scores: Floats
-    right: NDArray[np.bool_]
-    groups: NDArray[np.int64]
-    reranked: Floats | None = None
+    scores: Floats  # [E, O] fp64; -inf where an example has fewer than O options
+    right: NDArray[np.bool_]  # [E, O]; a row without any True has no right option
+    groups: NDArray[np.int64]  # [E], numbered from 0; examples of one dialogue are not independent
+    reranked: Floats | None = None  # [E, O], the scores of a re-ranker, -inf outside its shortlist; None without one
 
     def __len__(self) -> int:
         return len(self.scores)
@@ -50,16 +43,11 @@ class Scored:
 
 @dataclass(frozen=True)
 class ScoreMap:
-    """The numbers of the map.
-
-    Attributes:
-        rerank_temperature: of the re-ranker's scores; None without one.
-        none_bias: None if "none of these" was not learnt: it has probability 0 then.
-    """
+    """The numbers of the map."""
 
     temperature: float
-    rerank_temperature: float | None = None
-    none_bias: float | None = None
+    rerank_temperature: float | None = None  # of the re-ranker's scores; None without one
+    none_bias: float | None = None  # None if "none of these" was not learnt: it has probability 0 then
     evidence_weight: float = 1.0
     margin_weight: float = 0.0
 

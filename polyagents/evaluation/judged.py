@@ -19,16 +19,11 @@ class Judged:
 
     Right candidates that read alike (text/normalize.py) are one answer: the best score of them is kept, at the place of
     the first one.
-
-    Attributes:
-        columns: [C], the place of each candidate in the list that was ranked, from 0.
-        scores: [C] fp32, finite.
-        right: [C], True for every right answer; at least one is.
     """
 
-    columns: NDArray[np.int64]
-    scores: NDArray[np.float32]
-    right: NDArray[np.bool_]
+    columns: NDArray[np.int64]  # [C], the place of each candidate in the list that was ranked, from 0
+    scores: NDArray[np.float32]  # [C] fp32, finite
+    right: NDArray[np.bool_]  # [C], True for every right answer; at least one is
 
     def __len__(self) -> int:
         return len(self.columns)

@@ -18,32 +18,19 @@ SEED = 0  # for the draws of intervals and tests: the same evaluation reports th
 
 @dataclass(frozen=True)
 class Evaluated:
-    """The results of one model on the E examples of a task.
-
-    Attributes:
-        architecture: its name in reports, such as "poly-encoder".
-        cutoffs: the k of its metrics, its `--recall-at`.
-        source: where its candidates came from: inline, batch, batch-all-cands or fixed.
-        right_ranks: the ranks of the right answers of each example, best first.
-        sizes: [E], how many candidates each example ranked.
-        dialogues: [E], the dialogue of each example, numbered from 0.
-        digest: equal for models that ranked the same examples.
-        batchsize: how many examples a batch had, at most.
-        no_label: how many other examples had no label and were skipped.
-        no_candidates: how many examples had no candidates of their own, and ranked the labels of their batch.
-    """
+    """The results of one model on the E examples of a task."""
 
     model_file: str
-    architecture: str
-    cutoffs: Sequence[int]
-    source: str
-    right_ranks: Sequence[NDArray[np.int64]]
-    sizes: NDArray[np.int64]
-    dialogues: NDArray[np.int64]
-    digest: str
-    batchsize: int
-    no_label: int = 0
-    no_candidates: int = 0
+    architecture: str  # its name in reports, such as "poly-encoder"
+    cutoffs: Sequence[int]  # the k of its metrics, its `--recall-at`
+    source: str  # where its candidates came from: inline, batch, batch-all-cands or fixed
+    right_ranks: Sequence[NDArray[np.int64]]  # the ranks of the right answers of each example, best first
+    sizes: NDArray[np.int64]  # [E], how many candidates each example ranked
+    dialogues: NDArray[np.int64]  # [E], the dialogue of each example, numbered from 0
+    digest: str  # equal for models that ranked the same examples
+    batchsize: int  # how many examples a batch had, at most
+    no_label: int = 0  # how many other examples had no label and were skipped
+    no_candidates: int = 0  # how many examples had no candidates of their own, and ranked the labels of their batch
 
 
 @dataclass(frozen=True)

@@ -18,16 +18,12 @@ FEWEST = 10  # pairs that an interval needs: fewer may all agree by chance, and 
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far annotators agree on the pairs that at least two of them judged.
-
-    Attributes:
-        share: of two annotators of a pair, drawn at random, how often they agree; 0 to 1, mean over pairs.
-        alpha: Krippendorff's: 1 full agreement, 0 as by chance, below 0 less than that. None if it is not defined,
-            since nobody ever differed in any matchup, and chance would agree as well.
-    """
+    """How far annotators agree on the pairs that at least two of them judged."""
 
     pairs: int
-    share: Estimate
+    share: Estimate  # of two annotators of a pair, drawn at random, how often they agree; 0 to 1, mean over pairs
+    # Krippendorff's: 1 full agreement, 0 as by chance, below 0 less than that. None if it is not defined, since nobody
+    # ever differed in any matchup, and chance would agree as well.
     alpha: Estimate | None
 
     @property
