@@ -49,11 +49,7 @@ def parser() -> argparse.ArgumentParser:
         evaluates=True,
     )
     parser.add_argument(
-        "--compare",
-        nargs="+",
-        action="extend",
-        metavar="MODEL_FILE",
-        help="other models, each compared with the first",
+        "--compare", nargs="+", action="extend", metavar="MODEL_FILE", help="other models, each compared with the first"
     )
     parser.add_argument(
         "-ne",

@@ -19,8 +19,7 @@ def parser() -> argparse.ArgumentParser:
     )
     source = parser.add_mutually_exclusive_group(required=True)
     source.add_argument(
-        "--backbone",
-        help="a folder or hub name of a Hugging Face or sentence-transformers model, or zoo:minilm",
+        "--backbone", help="a folder or hub name of a Hugging Face or sentence-transformers model, or zoo:minilm"
     )
     source.add_argument(
         "--average",

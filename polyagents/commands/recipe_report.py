@@ -103,15 +103,13 @@ def trained_in(folder: str) -> list[Trained]:
         name = next((part for part in reversed(parts) if flags_of(part) is not None), "")
         try:
             stats = read_json(path)
+            digests_fit = isinstance(stats, dict) and fits(stats.get("evaluated", {}), dict[str, list[str]])
+            reports = {split: (digests_fit and stats.get(f"final_{split}_report")) or {} for split in ("valid", "test")}
+            reports_fit = all(fits(one, dict[str, float]) and ("exs" in one or not one) for one in reports.values())
+            if not digests_fit or (name and not reports_fit) or not fits(stats.get("total_epochs", 0), float):
+                raise ValueError("it does not describe a training run")
         except ValueError as error:
             raise InputError(f"{path} is damaged ({error}); train that model again, or remove it.") from error
-        digests_fit = isinstance(stats, dict) and fits(stats.get("evaluated", {}), dict[str, list[str]])
-        reports = {split: (digests_fit and stats.get(f"final_{split}_report")) or {} for split in ("valid", "test")}
-        reports_fit = all(fits(one, dict[str, float]) and ("exs" in one or not one) for one in reports.values())
-        if not digests_fit or (name and not reports_fit) or not fits(stats.get("total_epochs", 0), float):
-            raise InputError(
-                f"{path} is damaged: it does not describe a training run; train that model again, or remove it."
-            )
         if name and any(reports.values()):
             epochs = float(stats.get("total_epochs", 0))
             for split, digests in stats.get("evaluated", {}).items():

@@ -9,14 +9,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 from urllib.parse import quote
 
-from polyagents.arguments import (
-    INDEX_URL,
-    add_backend_flag,
-    add_fields_flag,
-    port_number,
-    positive_int,
-    threshold,
-)
+from polyagents.arguments import INDEX_URL, add_backend_flag, add_fields_flag, port_number, positive_int, threshold
 from polyagents.commands.configuration import ConfiguredParser
 from polyagents.commands.context_answers import add_rerank_flags
 from polyagents.console import LOADING, say, waiting

@@ -62,12 +62,7 @@ def write_project(folder: str, shown: Sequence[Shown], question: str) -> None:
                 "labels": list(SPEAKERS.values()),
                 "label_requirement": {"required": True},
             },
-            {
-                "annotation_type": "text",
-                "name": REASON,
-                "description": WHY,
-                "textarea": {"on": True, "rows": 2},
-            },
+            {"annotation_type": "text", "name": REASON, "description": WHY, "textarea": {"on": True, "rows": 2}},
         ],
     }
     write_text(os.path.join(folder, CONFIG), yaml.safe_dump(settings, sort_keys=False, allow_unicode=True))

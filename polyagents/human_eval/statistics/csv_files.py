@@ -78,8 +78,7 @@ def judgement_tables(
             ],
         ),
         "agreement.csv": as_csv(
-            ("question", "pairs", *with_ends("share"), *with_ends("alpha")),
-            map(agreement_row, found),
+            ("question", "pairs", *with_ends("share"), *with_ends("alpha")), map(agreement_row, found)
         ),
         "annotators.csv": as_csv(
             ["annotator", "passed", "judgements", "counted", "median_seconds", "compared", "agreement", "too_fast"],

@@ -29,8 +29,7 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--per-matchup", type=positive_int, default=50, help="how many pairs for each two models")
     parser.add_argument("--seed", type=seed_number, default=0, help="draws the pairs and their order")
     parser.add_argument(
-        "--checks",
-        help="ACUTE-Eval pairings whose onboarding pairs (with a known answer) every annotator gets first",
+        "--checks", help="ACUTE-Eval pairings whose onboarding pairs (with a known answer) every annotator gets first"
     )
     add_database_flag(parser)
     return parser
