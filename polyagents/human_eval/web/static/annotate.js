@@ -3,12 +3,11 @@
 "use strict";
 
 const PATIENCE = 20000; // milliseconds of waiting for a server that does not answer
+const UNREACHABLE = said("The server cannot be reached. Your answer is kept here; send it again.");
+const refused = (status) => said("The server says {}; send it again.", status);
 const form = document.getElementById("answer");
-const texts = JSON.parse(form.dataset.texts); // English -> the language of the page
-const said = (text, value) => (texts[text] || text).replace(/\{0?\}/, value);
 const { assignment, asked, seconds, choice, reason } = form.elements;
 const send = document.getElementById("send");
-const stage = document.getElementById("stage");
 const key = `polyagents human_eval: ${form.getAttribute("action")} ${assignment.value} ${asked.value}`;
 const opened = performance.now();
 const draft = load();
@@ -43,11 +42,6 @@ function forget() {
   }
 }
 
-function say(text, wrong = false) {
-  stage.textContent = text;
-  stage.classList.toggle("wrong", wrong);
-}
-
 async function submit(happening) {
   happening.preventDefault();
   if (sending) return;
@@ -56,7 +50,7 @@ async function submit(happening) {
   seconds.value = elapsed().toFixed(1);
   say(said("Sending …"));
   try {
-    await stored(new URLSearchParams(new FormData(form)));
+    await stored(form.getAttribute("action"), new URLSearchParams(new FormData(form)));
     forget();
     location.assign(form.getAttribute("action"));
   } catch (error) {
@@ -64,20 +58,6 @@ async function submit(happening) {
     send.textContent = said("Send again");
     sending = send.disabled = false;
   }
-}
-
-// Returns once the server has stored the answer: it redirects only then.
-async function stored(body) {
-  let response;
-  try {
-    const signal = AbortSignal.timeout(PATIENCE);
-    response = await fetch(form.getAttribute("action"), { method: "POST", body, redirect: "manual", signal });
-  } catch {
-    throw new Error(said("The server cannot be reached. Your answer is kept here; send it again."));
-  }
-  if (response.type === "opaqueredirect") return;
-  const page = new DOMParser().parseFromString(await response.text(), "text/html");
-  throw new Error(page.getElementById("sentence")?.textContent || said("The server says {}; send it again.", response.status));
 }
 
 function pressed(happening) {

@@ -4,19 +4,14 @@
 "use strict";
 
 const PATIENCE = 60000; // milliseconds of waiting for a server that does not answer; a model may be slow
+const UNREACHABLE = said("The server cannot be reached; nothing is lost. Try again.");
+const refused = (status) => said("The server says {}; try again.", status);
 const { link, chat } = document.getElementById("chat").dataset;
 const key = `polyagents human_eval: ${link} ${chat}`;
-const texts = JSON.parse(document.getElementById("chat").dataset.texts); // English -> the language of the page
-const said = (text, value) => (texts[text] || text).replace(/\{0?\}/, value);
 let busy = false;
 let ticks = Promise.resolve(); // what was ticked below replies is sent in order
 
 const element = (id) => document.getElementById(id);
-
-function say(text, wrong = false) {
-  element("stage").textContent = text;
-  element("stage").classList.toggle("wrong", wrong);
-}
 
 // ---- drafts ----
 
@@ -114,23 +109,9 @@ async function tryAgain() {
   busy = false;
 }
 
-async function asked(address, options) {
-  try {
-    return await fetch(address, { ...options, signal: AbortSignal.timeout(PATIENCE) });
-  } catch {
-    throw new Error(said("The server cannot be reached; nothing is lost. Try again."));
-  }
-}
-
-// Returns once the server has stored what a form says: it redirects only then.
-async function stored(address, body) {
-  const response = await asked(address, { method: "POST", body, redirect: "manual" });
-  if (response.type !== "opaqueredirect") throw new Error(sentence(await read(response), response));
-}
-
 // Show the chat as the server has it, which asks the model first where a reply is missing.
 async function refresh() {
-  const response = await asked(link, {});
+  const response = await fetched(link, {});
   const fresh = await read(response);
   if (!response.ok) throw new Error(sentence(fresh, response));
   const main = fresh.getElementById("chat");
@@ -144,14 +125,6 @@ async function refresh() {
   ready();
   if (!isLonger) element("turns").scrollTop = old.top;
   element(old.focused)?.focus({ preventScroll: true });
-}
-
-async function read(response) {
-  return new DOMParser().parseFromString(await response.text(), "text/html");
-}
-
-function sentence(page, response) {
-  return page.getElementById("sentence")?.textContent || said("The server says {}; try again.", response.status);
 }
 
 // ---- the page ----
