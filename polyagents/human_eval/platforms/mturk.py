@@ -43,12 +43,7 @@ class MechanicalTurk:
             raise InputError(f"The AWS configuration of this machine cannot be used ({first_line(error)}).") from error
 
     def _asked(self, operation: str, **parameters: Any) -> Mapping[str, Any]:
-        """Send a request by boto3's name of it.
-
-        Raises:
-            AnswerLost: it may have been carried out.
-            InputError: it is refused, or there are no credentials.
-        """
+        """Send a request by boto3's name; AnswerLost if it may have been carried out, InputError if it is refused."""
         try:
             found: Mapping[str, Any] = getattr(self.client, operation)(**parameters)
         except (NoCredentialsError, PartialCredentialsError) as error:

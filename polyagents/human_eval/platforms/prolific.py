@@ -45,11 +45,7 @@ class Prolific:
         """Send a request, with arguments of `requests`, and read the JSON of its answer.
 
         A GET is sent again if the service is busy or fails, anything else only if the service says that it was too busy
-        to do it.
-
-        Raises:
-            AnswerLost: it may have been carried out.
-            InputError: it is refused, or, of a GET, not answered in the end.
+        to do it. AnswerLost says that it may have been done; InputError, that it is refused, or a GET not answered.
         """
         why = ""
         for attempt in range(self.tries):

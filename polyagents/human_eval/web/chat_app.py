@@ -52,17 +52,14 @@ def create_app(
 
 
 class ChatPages:
-    """All pages of one plan. One thread owns the models; a person who waits for it does not block others.
-
-    Attributes:
-        under_way: chat -> its next reply, for which all windows of the chat wait; so a chat waits in line once.
-    """
+    """All pages of one plan. One thread owns the models; a person who waits for it does not block others."""
 
     def __init__(self, chats: ChatStore, models: ChatModels, organiser: str, verify: Verify | None = None):
         self.chats, self.models, self.organiser = chats, models, organiser
         self.asked = mark_of([*chats.plan.problems])
         self.study = StudyPages(chats.store, verify)
         self.thread = WorkerThread("models")
+        # Chat -> its next reply, for which all windows of the chat wait; so a chat waits in line once.
         self.under_way: dict[int, asyncio.Future[ChatState]] = {}
 
     async def show(self, request: Request) -> Response:

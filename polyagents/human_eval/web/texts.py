@@ -13,15 +13,11 @@ LANG = "lang"  # the key of the language's code, such as de
 
 
 class Texts:
-    """Texts by their English; {} in one stands for a value.
-
-    Attributes:
-        lang: the code of the language.
-        json: the translations, for scripts.
-    """
+    """Texts by their English, in the language of the code `lang`; {} in one stands for a value."""
 
     def __init__(self, translations: Mapping[str, str]):
         self.lang, self.texts = translations.get(LANG, "en"), translations
+        # For scripts.
         self.json = json.dumps({english: text for english, text in translations.items() if english != text})
         self.patterns = [
             (re.compile("(.*)".join(map(re.escape, english.split("{}"))), re.DOTALL), english)
