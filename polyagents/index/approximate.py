@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from polyagents.index.exact import Best, search, search_allowed
+from polyagents.index.exact import Best, search
 from polyagents.index.top_k import TopCandidates
 from polyagents.models.two_towers import Query
 from polyagents.surroundings import undisturbed
@@ -103,7 +103,7 @@ def search_shortlist(
         The candidates, and for each context whether the stop rule held: longer lists would not change it.
     """
     if allowed is not None and not allowed.any():
-        return search_allowed(query, store, k, allowed), [True] * len(query)
+        return search(query, store, k, allowed), [True] * len(query)
     k = min(k, len(store) if allowed is None else int(allowed.sum()))
     share = 1.0 if allowed is None else float(allowed.mean())  # reads all of it, so once for all contexts
     nearest = functools.partial(nearest_in, store, shortlist, allowed, share)
@@ -113,9 +113,7 @@ def search_shortlist(
         found = TopCandidates(mine.indices[None], mine.scores[None])
         # Most neighbours were deleted, or the searched clusters are small; or a filter left too few.
         if len(mine.indices) < k or (allowed is not None and not done):
-            one = query.one(example)
-            found = search(one, store, k) if allowed is None else search_allowed(one, store, k, allowed)
-            done = True
+            found, done = search(query.one(example), store, k, allowed), True
         indices.append(found.indices[0])
         scores.append(found.scores[0])
         complete.append(done)

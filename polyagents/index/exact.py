@@ -11,8 +11,7 @@ Nothing here knows files: what is searched gives `blocks` of vectors.
 
 import weakref
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
-from typing import Protocol
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import torch
@@ -35,39 +34,8 @@ FEW = 0.05
 SCORED_AT_ONCE = 256  # candidates that are scored in fp32 before the bar is looked at again
 
 
-class Vectors(Protocol):
-    """Candidate vectors that can be searched: a `ScannedIndex`, or some of it."""
-
-    def __len__(self) -> int: ...
-
-    def blocks(self) -> Iterator[VectorBlock]:
-        """Yield all vectors, some thousands at a time."""
-        ...
-
-
-class Allowed:
-    """Vectors of which a search may find some: the others are as if deleted."""
-
-    def __init__(self, vectors: "ScannedIndex", allowed: np.ndarray):
-        self.vectors, self.allowed = vectors, torch.from_numpy(allowed)
-
-    def __len__(self) -> int:
-        return int(self.allowed.sum())
-
-    def blocks(self) -> Iterator[VectorBlock]:
-        """Yield all vectors, with those alive that are allowed; blocks without any are left out."""
-        return (
-            block for block in map(self.block, self.vectors.blocks()) if block.alive is not None and block.alive.any()
-        )
-
-    def block(self, block: VectorBlock) -> VectorBlock:
-        """Return a block in which those are alive that are allowed."""
-        alive = self.allowed[block.start : block.start + len(block.vectors)]
-        return block._replace(alive=alive.to(block.vectors.device))
-
-
 @undisturbed()
-def score_all(query: Query, vectors: Vectors) -> Tensor:
+def score_all(query: Query, vectors: "ScannedIndex") -> Tensor:
     """Score every candidate for every context: [B, C] fp32; a deleted candidate has -inf."""
     rows = max(PRODUCTS // query.products, 1)
     parts = []
@@ -79,34 +47,32 @@ def score_all(query: Query, vectors: Vectors) -> Tensor:
 
 
 @undisturbed()
-def search(query: Query, vectors: Vectors, k: int) -> TopCandidates:
-    """Find the k best candidates of every context, exactly those that `score_all` and a sort would find."""
-    k = min(k, len(vectors))
+def search(query: Query, vectors: "ScannedIndex", k: int, allowed: np.ndarray | None = None) -> TopCandidates:
+    """Find the k best candidates of every context, exactly those that `score_all` and a sort would find.
+
+    If only a few are allowed, they are gathered and scored; more are scanned with the others, as if those were deleted.
+
+    Args:
+        allowed: [C], False for a candidate that must not be found, deleted or not; None if all others may be.
+    """
+    count = len(vectors) if allowed is None else int(allowed.sum())
+    k = min(k, count)
     if k == 0:
         return TopCandidates(np.empty((len(query), 0), np.int64), np.empty((len(query), 0), np.float32))
+    if allowed is not None and count < FEW * len(allowed):
+        return search_few(query, vectors, k, np.flatnonzero(allowed))
     there = resident(vectors, query.device)
-    found = None if there is None else search_resident(query, there, k)
+    found = None if there is None else search_resident(query, with_alive(there, allowed), k)
     if found is None:
-        return search_blocks(query, vectors, k)
+        return search_blocks(query, vectors, k, allowed)
     for example in np.flatnonzero(~found.is_proven).tolist():
-        one = search_blocks(query.one(example), vectors, k)
+        one = search_blocks(query.one(example), vectors, k, allowed)
         found.indices[example], found.scores[example] = one.indices[0], one.scores[0]
     return TopCandidates(found.indices, found.scores)
 
 
-@undisturbed()
-def search_allowed(query: Query, vectors: "ScannedIndex", k: int, allowed: np.ndarray) -> TopCandidates:
-    """Find the k best candidates of every context among those that are allowed, exactly.
-
-    A few are gathered and scored; more are scanned with all others, as if those were deleted.
-
-    Args:
-        allowed: [C], False for a candidate that must not be found, deleted or not.
-    """
-    places = np.flatnonzero(allowed)
-    k = min(k, len(places))
-    if k == 0 or len(places) >= FEW * len(allowed):
-        return search(query, Allowed(vectors, allowed), k)
+def search_few(query: Query, vectors: "ScannedIndex", k: int, places: np.ndarray) -> TopCandidates:
+    """Find the k best candidates of every context among those at some places, which are gathered and scored."""
     rows = max(PRODUCTS // query.products, 1)
     best = [Best(k) for _ in range(len(query))]
     for start in range(0, len(places), rows):
@@ -117,17 +83,20 @@ def search_allowed(query: Query, vectors: "ScannedIndex", k: int, allowed: np.nd
     return TopCandidates(np.stack([one.indices for one in best]), np.stack([one.scores for one in best]))
 
 
-def search_blocks(query: Query, vectors: Vectors, k: int) -> TopCandidates:
+def search_blocks(query: Query, vectors: "ScannedIndex", k: int, allowed: np.ndarray | None = None) -> TopCandidates:
     """Find the k best (1 to C) candidates of every context, one block after the other, with a bar that rises."""
     scan = Scan(query.context)
     best = [Best(k) for _ in range(len(query))]
     bars = torch.full((len(query),), -torch.inf, device=query.device)
     rows = max(SCAN_PRODUCTS // query.products, 512)
-    for block in blocks_on(vectors, query.device):
+    for block in blocks_on(vectors, query.device, allowed):
         for part in block.split(rows):
             bounds = query.scorer.upper_bound(scan.largest_products(part))  # [n, B], of scores
             if bounds is None:
-                return TopCandidates.of(score_all(query, vectors).cpu().numpy(), k)
+                scores = score_all(query, vectors).cpu().numpy()
+                if allowed is not None:
+                    scores[:, ~allowed] = -np.inf
+                return TopCandidates.of(scores, k)
             # Not `bounds >= bars`: a bound that is not a number says nothing, so its candidate is scored. A candidate
             # that could only tie is scored as well, since among equal scores the lower index wins.
             hopeful = ~(bounds < bars)
@@ -140,16 +109,13 @@ def search_blocks(query: Query, vectors: Vectors, k: int) -> TopCandidates:
     return TopCandidates(np.stack([one.indices for one in best]), np.stack([one.scores for one in best]))
 
 
-ON_DEVICE: weakref.WeakKeyDictionary[Vectors, dict[torch.device, VectorBlock]] = weakref.WeakKeyDictionary()
+ON_DEVICE: weakref.WeakKeyDictionary["ScannedIndex", dict[torch.device, VectorBlock]] = weakref.WeakKeyDictionary()
 
 
-def resident(vectors: Vectors, device: torch.device) -> VectorBlock | None:
+def resident(vectors: "ScannedIndex", device: torch.device) -> VectorBlock | None:
     """Return all vectors as one block, kept on a GPU from the first search on; None on a CPU, or if they do not fit."""
     if device.type != "cuda":
         return None
-    if isinstance(vectors, Allowed):
-        whole = resident(vectors.vectors, device)
-        return None if whole is None else vectors.block(whole)
     kept = ON_DEVICE.setdefault(vectors, {})
     if device not in kept:
         blocks = list(vectors.blocks())
@@ -160,12 +126,22 @@ def resident(vectors: Vectors, device: torch.device) -> VectorBlock | None:
     return kept[device]
 
 
-def blocks_on(vectors: Vectors, device: torch.device) -> Iterable[VectorBlock]:
-    """Return the blocks on a device."""
+def blocks_on(
+    vectors: "ScannedIndex", device: torch.device, allowed: np.ndarray | None = None
+) -> Iterator[VectorBlock]:
+    """Yield the blocks on a device; those in which no candidate is allowed are left out."""
     there = resident(vectors, device)
-    if there is not None:
-        return [there]
-    return vectors.blocks() if device.type == "cpu" else (block.to(device) for block in vectors.blocks())
+    for block in vectors.blocks() if there is None else [there]:
+        if allowed is None or allowed[block.start : block.start + len(block.vectors)].any():
+            yield with_alive(block if device.type == "cpu" else block.to(device), allowed)
+
+
+def with_alive(block: VectorBlock, allowed: np.ndarray | None) -> VectorBlock:
+    """Return a block in which those are alive that are allowed [C]; None leaves it as it is."""
+    if allowed is None:
+        return block
+    alive = torch.from_numpy(allowed[block.start : block.start + len(block.vectors)])
+    return block._replace(alive=alive.to(block.vectors.device))
 
 
 class Best:
@@ -229,8 +205,7 @@ class ScannedIndex(Index):
 
     def search(self, query: Query, k: int, where: Filter | None = None) -> list[Hits]:
         """Find the k best candidates of each of B contexts."""
-        found = search(query, self, k) if where is None else search_allowed(query, self, k, self.mask(where))
-        return self.hits(found)
+        return self.hits(search(query, self, k, None if where is None else self.mask(where)))
 
     def scores(self, query: Query) -> Tensor:
         """Score every candidate for every context: [B, C] fp32, -inf for a removed one."""
