@@ -76,25 +76,18 @@ class Answering:
         served: Served = http.state.served
         return self.batcher.ask(job, served.second or served if stage == RERANK else served, client, stage)
 
-    async def done(self, job: Job, texts: int, http: HttpRequest, stage: str = SEARCH, is_watched: bool = False) -> Any:
-        """Queue a job as `ask` does, and wait for its result as long as the client does.
+    async def done(self, job: Job, texts: int, http: HttpRequest, stage: str = SEARCH) -> Any:
+        """Queue a job as `ask` does, and wait for its result as long as the client does."""
+        return await answer_to(self.ask(job, texts, http, stage), http)
 
-        Args:
-            is_watched: whether somebody else notices that the client has gone.
-        """
-        ticket = self.ask(job, texts, http, stage)
-        return note(http, ticket, await (ticket.result if is_watched else wanted_still(ticket.result, http)))
-
-    async def reranked(
-        self, found: RankingResult, context: str, top_k: int, http: HttpRequest, is_watched: bool = False
-    ) -> RankingResult:
+    async def reranked(self, found: RankingResult, context: str, top_k: int, http: HttpRequest) -> RankingResult:
         """Return the best matches of a result, ordered anew by the second model if there is one."""
         served: Served = http.state.served
         if served.second is None or not found.matches:
             return found
         shortlist = found.matches[: served.rerank_top]
         job = RankingJob(context, tuple(match.text for match in shortlist), min(top_k, len(shortlist)))
-        again: RankingResult = await self.done(job, len(shortlist), http, RERANK, is_watched)
+        again: RankingResult = await self.done(job, len(shortlist), http, RERANK)
         return replace(found, matches=reordered(shortlist, again.matches), shortlist=found.matches)
 
     async def rank(self, request: RankRequest, http: HttpRequest) -> RankResponse:
@@ -231,15 +224,10 @@ class PendingReply:
         wanted = -(-wanted // CHAT_STEP) * CHAT_STEP
         self.ticket = answering.ask(RankingJob(self.context, None, wanted), self.served.reads, http)
 
-    async def response(self, is_watched: bool = False) -> ChatResponse:
-        """Wait for the reply; as in `interactive`, it repeats no reply unless nothing else remains.
-
-        Args:
-            is_watched: whether somebody else notices that the client has gone.
-        """
-        http, first = self.http, self.ticket.result
-        found = note(http, self.ticket, await (first if is_watched else wanted_still(first, http)))
-        result = await self.answering.reranked(found, self.context, len(found.matches), http, is_watched)
+    async def response(self) -> ChatResponse:
+        """Wait for the reply; as in `interactive`, it repeats no reply unless nothing else remains."""
+        found: RankingResult = await answer_to(self.ticket, self.http)
+        result = await self.answering.reranked(found, self.context, len(found.matches), self.http)
         fields = RankResponse.of(result, self.source, milliseconds(self.begin))
         fresh = [match for match in fields["matches"] if match.text not in self.said] or fields["matches"]
         if not fresh:
@@ -249,13 +237,14 @@ class PendingReply:
 
     async def events(self) -> AsyncIterator[str]:
         """Yield what happens to the message, as server-sent events, when it happens."""
+        self.http.state.is_streamed = True
         yield event("queued", {"ahead": self.ticket.ahead})
         try:
             started, result = self.ticket.started, self.ticket.result
             await asyncio.wait([started, result], return_when=asyncio.FIRST_COMPLETED)
             if started.done():
                 yield event("ranking", {"together": started.result(), "candidates": self.source.model_dump()})
-            yield event("reply", (await self.response(is_watched=True)).model_dump())
+            yield event("reply", (await self.response()).model_dump())
         except Exception as error:
             LOG.error("The model failed", exc_info=error)
             yield event("error", {"error": failure(error)[1]})
@@ -263,8 +252,10 @@ class PendingReply:
             self.ticket.result.cancel()  # the client may have gone
 
 
-def note(http: HttpRequest, ticket: Ticket, result: Any) -> Any:
-    """Add what a stage of a request took, for the header and the log, and return its result."""
+async def answer_to(ticket: Ticket, http: HttpRequest) -> Any:
+    """Wait for a job's result as long as its client does, and note what its stage took, for the header and the log."""
+    is_streamed = getattr(http.state, "is_streamed", False)  # then Starlette itself notices that the client has gone
+    result = await (ticket.result if is_streamed else wanted_still(ticket.result, http))
     took: dict[str, float] = http.state.took
     took[ticket.stage] = took.get(ticket.stage, 0.0) + ticket.seconds
     return result
