@@ -11,7 +11,7 @@ from polyagents.index.columns import Columns, Record
 from polyagents.index.filters import parse_filter
 from polyagents.ranker import Match
 from polyagents.serving.limits import CANDIDATES, DOCUMENT_CHARACTERS
-from polyagents.serving.messages import A_CONTEXT, Context, GivenFilter, Request, Text, whole_number
+from polyagents.serving.messages import A_CONTEXT, Context, Count, GivenFilter, GivenModel, Request, Text, whole_number
 from polyagents.serving.problems import Unanswerable
 
 
@@ -35,7 +35,6 @@ Document = (
         ),
     ]
 )
-Count = Annotated[int, Field(ge=1), BeforeValidator(whole_number)]
 
 
 class NoSpans(BaseModel):
@@ -67,9 +66,7 @@ class RerankRequest(Request):
             examples=[["i ski", {"text": "i swim", "source": "b.txt"}]],
         ),
     ]
-    model: Annotated[
-        str | None, Field(description="a text; the server has one model and answers with that, whatever this says")
-    ] = None
+    model: GivenModel = None
     top_n: Annotated[
         Count | None,
         Field(

@@ -95,6 +95,12 @@ GivenFilter = Annotated[
 ]
 
 
+GivenModel = Annotated[
+    str | None, Field(description="a text; the server has one model and answers with that, whatever this says")
+]
+Count = Annotated[int, Field(ge=1), BeforeValidator(whole_number)]
+
+
 class Request(BaseModel):
     """A request: unknown fields are refused, and a number is not accepted as text."""
 

@@ -3,11 +3,11 @@
 import base64
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, BeforeValidator, Field
+from pydantic import BaseModel, Field
 
 from polyagents.serving.batching import Encoding
 from polyagents.serving.limits import CANDIDATES, DOCUMENT_CHARACTERS
-from polyagents.serving.messages import Request, Text, whole_number
+from polyagents.serving.messages import Count, GivenModel, Request, Text
 
 InputText = Annotated[Text, Field(max_length=DOCUMENT_CHARACTERS)]
 
@@ -30,15 +30,13 @@ class EmbeddingsRequest(Request):
             "bi-encoder has (with OpenAI's client a key of its argument extra_body)"
         ),
     ]
-    model: Annotated[
-        str | None, Field(description="a text; the server has one model and answers with that, whatever this says")
-    ] = None
+    model: GivenModel = None
     encoding_format: Annotated[
         Literal["float", "base64"] | None,
         Field(description='"float" for lists of numbers, or "base64" for the bytes of little-endian fp32 numbers'),
     ] = "float"
     dimensions: Annotated[
-        Annotated[int, Field(ge=1), BeforeValidator(whole_number)] | None,
+        Count | None,
         Field(description="a whole number, the width of the model's vectors, which are not shortened"),
     ] = None
     user: Annotated[str | None, Field(description="a text, which has no effect")] = None

@@ -10,7 +10,7 @@ from polyagents.decisions.options import Options, options_of
 from polyagents.decisions.score_map import ScoreMap
 from polyagents.errors import InputError
 from polyagents.serving.limits import CANDIDATE_CHARACTERS, CANDIDATES, CONTEXT_CHARACTERS, QUESTIONS
-from polyagents.serving.messages import A_CONTEXT, Request, Text
+from polyagents.serving.messages import A_CONTEXT, GivenModel, Request, Text
 from polyagents.serving.problems import Unanswerable
 
 Content = Text | dict[str, Any] | list[Any]
@@ -145,9 +145,7 @@ class SystemOneRequest(Request):
             examples=[{"intent": {"type": "choice", "criteria": {"card": "where is my card", "other": None}}}],
         ),
     ]
-    model: Annotated[
-        str | None, Field(description="a text; the server has one model and answers with that, whatever this says")
-    ] = None
+    model: GivenModel = None
 
 
 class Usage(BaseModel):
