@@ -1,6 +1,7 @@
 """How others observe the server: probes for a proxy, figures for Prometheus."""
 
 import asyncio
+import functools
 import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -43,35 +44,25 @@ class Figures:
 
     def __init__(self, waiting: Callable[[], int], generations: Generations, reloader: Reloader | None):
         """Start counting; `waiting` returns how many requests wait for the model now."""
-        self.registry, self.generations, self.reloader = CollectorRegistry(), generations, reloader
-        self.registry.register(self)
-        ProcessCollector(registry=self.registry)
-        GCCollector(registry=self.registry)
+        registry = self.registry = CollectorRegistry()
+        self.generations, self.reloader = generations, reloader
+        registry.register(self)
+        ProcessCollector(registry=registry)
+        GCCollector(registry=registry)
+        histogram = functools.partial(Histogram, registry=registry)
         self.requests = Counter(
-            "polyagents_requests", "Requests that were answered", ["path", "status"], registry=self.registry
+            "polyagents_requests", "Requests that were answered", ["path", "status"], registry=registry
         )
-        self.seconds = Histogram(
-            "polyagents_request_seconds",
-            "From a request's headers to the end of its answer",
-            ["path"],
-            buckets=SECONDS,
-            registry=self.registry,
+        self.seconds = histogram(
+            "polyagents_request_seconds", "From a request's headers to the end of its answer", ["path"], buckets=SECONDS
         )
-        self.together = Histogram(
-            "polyagents_batch_size",
-            "Requests that one call of the model answered",
-            ["stage"],
-            buckets=TOGETHER,
-            registry=self.registry,
+        self.together = histogram(
+            "polyagents_batch_size", "Requests that one call of the model answered", ["stage"], buckets=TOGETHER
         )
-        self.model_seconds = Histogram(
-            "polyagents_batch_seconds",
-            "One call of the model, with its search",
-            ["stage"],
-            buckets=SECONDS,
-            registry=self.registry,
+        self.model_seconds = histogram(
+            "polyagents_batch_seconds", "One call of the model, with its search", ["stage"], buckets=SECONDS
         )
-        Gauge("polyagents_waiting", "Requests that wait for the model", registry=self.registry).set_function(waiting)
+        Gauge("polyagents_waiting", "Requests that wait for the model", registry=registry).set_function(waiting)
 
     def collect(self) -> Iterator[Metric]:
         """Yield what is served, and how its last changes went, as Prometheus asks."""

@@ -4,7 +4,7 @@ Endpoints are POST /rank and /chat; in others' shapes /v1/rerank, /v2/rerank, /v
 """
 
 import contextlib
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable, Coroutine
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +12,20 @@ from fastapi import FastAPI
 from fastapi import Request as HttpRequest
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import HTMLResponse, Response, StreamingResponse
+from fastapi.routing import APIRoute
 from fastapi.staticfiles import StaticFiles
 from jinja2 import Environment, FileSystemLoader, select_autoescape
 from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp
 
-from polyagents.files.json_files import reason_of
+from polyagents.files.json_files import parse_json, reason_of
 from polyagents.index.engines.engine import EngineError
 from polyagents.index.filters import FilterError
 from polyagents.serving.answering import Answering, PendingReply, failure
 from polyagents.serving.batching import Batcher, QueueFull
 from polyagents.serving.cohere_messages import CohereProblem, RerankRequest, RerankResponse
 from polyagents.serving.guard import Guard, Refused
-from polyagents.serving.json_bodies import JsonRoute
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, TEXTS_PER_MINUTE, TOGETHER, WAITING
 from polyagents.serving.messages import ChatRequest, ChatResponse, Problem, RankRequest, RankResponse
 from polyagents.serving.observing import HEALTH, METRICS, READY, Figures, Observed, add_probes
@@ -83,6 +83,27 @@ EXAMPLES: dict[str, dict[str, Any]] = {  # for the page that describes them
 }
 REQUESTS = (RankRequest, ChatRequest, RerankRequest, EmbeddingsRequest, SystemOneRequest)
 FIELDS = {name: field for request in REQUESTS for name, field in request.model_fields.items()}
+
+
+class JsonRequest(HttpRequest):
+    """A request; Starlette's takes the last value of a key."""
+
+    async def json(self) -> Any:
+        """Parse the body; raises as `parse_json` does."""
+        return parse_json(await self.body())
+
+
+class JsonRoute(APIRoute):
+    """A path whose requests are `JsonRequest`s: an object that has a key twice is refused."""
+
+    def get_route_handler(self) -> Callable[[HttpRequest], Coroutine[Any, Any, Response]]:
+        """Return what answers a request."""
+        answer = super().get_route_handler()
+
+        async def read(request: HttpRequest) -> Response:
+            return await answer(JsonRequest(request.scope, request.receive, request._send))
+
+        return read
 
 
 def create_app(

@@ -4,6 +4,7 @@ A line is `NAME SCOPE[,SCOPE] TOKEN`, or only a token: the first line of all may
 read figures.
 """
 
+import functools
 import hashlib
 import hmac
 import threading
@@ -25,17 +26,16 @@ class Token:
 
     Attributes:
         name: of the client in logs and limits; "" for a line without one.
-        cookie: proves that a browser had the token. Equal on all servers with the token, which it does not reveal.
     """
 
     secret: str = field(repr=False)
     scopes: frozenset[str]
     name: str = ""
-    cookie: bytes = field(init=False, repr=False)
 
-    def __post_init__(self) -> None:
-        """Compute the cookie."""
-        object.__setattr__(self, "cookie", cookie_of(self.secret.encode("utf-8", "surrogateescape")))
+    @functools.cached_property
+    def cookie(self) -> bytes:
+        """Proves that a browser had the token. Equal on all servers with the token, which it does not reveal."""
+        return cookie_of(self.secret.encode("utf-8", "surrogateescape"))
 
 
 def cookie_of(secret: bytes) -> bytes:
