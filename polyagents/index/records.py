@@ -175,17 +175,21 @@ class FileRecords(Records, CandidatesFile):
         self.declared, self.is_update = fields, is_update
         super().__init__(path)
 
+    def _read_through(self) -> None:
+        self.digest = stream_digest(self.file)
+        self.file.seek(0)
+        self._check_all(self._all_rows(), self.declared, self.is_update)
+
+    @abstractmethod
+    def _all_rows(self) -> Iterator[tuple[str, Any]]:
+        """Yield all rows, each with its name in a sentence."""
+
 
 class JsonRecords(FileRecords):
     """The candidates of a file of JSON lines, found by their offsets."""
 
-    def _read_through(self) -> None:
-        self.digest = stream_digest(self.file)
-        self.file.seek(0)
-        self.offsets = array("q")
-        self._check_all(self._all_rows(), self.declared, self.is_update)
-
     def _all_rows(self) -> Iterator[tuple[str, Any]]:
+        self.offsets = array("q")
         return json_rows(self.path, self.file, self.offsets)
 
     def _next_row(self) -> Any:
@@ -204,7 +208,7 @@ class CsvRecords(JsonRecords):
     """The candidates of a CSV or TSV file, found by their offsets as JSON lines are."""
 
     def _all_rows(self) -> Iterator[tuple[str, Any]]:
-        self.header = csv_header(self.path, self.file, ALWAYS)
+        self.header, self.offsets = csv_header(self.path, self.file, ALWAYS), array("q")
         return csv_rows(self.path, self.file, self.header, self.declared, self.offsets)
 
     def _next_row(self) -> Any:
@@ -214,15 +218,16 @@ class CsvRecords(JsonRecords):
 class ParquetRecords(FileRecords):
     """The candidates of a Parquet file, found by the numbers of their rows."""
 
-    def _read_through(self) -> None:
-        self.digest = stream_digest(self.file)
-        rows = RowGroups(self.path, [*ALWAYS, *self.declared]).all_rows()
-        self._check_all(rows, self.declared, self.is_update)
+    @functools.cached_property
+    def groups(self) -> "RowGroups":
+        """The open file; each process opens its own."""
+        return RowGroups(self.path, [*ALWAYS, *self.declared])
+
+    def _all_rows(self) -> Iterator[tuple[str, Any]]:
+        return self.groups.all_rows()
 
     def _rows(self, numbers: np.ndarray) -> list[Any]:
-        if (groups := vars(self).get("groups")) is None:
-            groups = self.groups = RowGroups(self.path, [*ALWAYS, *self.declared])
-        rows = groups.at(numbers)
+        rows = self.groups.at(numbers)
         self.check_unchanged()
         return rows
 
@@ -255,12 +260,9 @@ class RowGroups:
                 raise InputError(f"{path} has lists or objects in its column {name}; give single values.")
         # Each text once, however often a file repeats it: otherwise a file of a kilobyte may fill the memory.
         self.file = self._read(lambda: parquet.ParquetFile(path, read_dictionary=self.columns))
-        counts = [self.file.metadata.row_group(group).num_rows for group in range(len(self))]
+        counts = [self.file.metadata.row_group(group).num_rows for group in range(self.file.num_row_groups)]
         self.starts = np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
         self.table = functools.lru_cache(maxsize=1)(self._table)
-
-    def __len__(self) -> int:
-        return int(self.file.num_row_groups)
 
     def _read(self, action: Callable[[], Any]) -> Any:
         try:
@@ -280,15 +282,12 @@ class RowGroups:
         return self._read(lambda: self.file.read_row_group(group, columns=self.columns))
 
     def all_rows(self) -> Iterator[tuple[str, Any]]:
-        """Yield the rows of all groups, as `rows` does for one."""
-        return (found for group in range(len(self)) for found in self.rows(group))
-
-    def rows(self, group: int) -> Iterator[tuple[str, Any]]:
-        """Yield the rows of a group, each with its name in a sentence."""
-        table, first = self.table(group), int(self.starts[group])
-        for start in range(0, len(table), ROWS):
-            for number, row in enumerate(self._read(table.slice(start, ROWS).to_pylist), first + start + 1):
-                yield f"Row {number:,} of {self.path}", row
+        """Yield the rows of all groups, each with its name in a sentence."""
+        for group, first in enumerate(self.starts[:-1].tolist()):
+            table = self.table(group)
+            for start in range(0, len(table), ROWS):
+                for number, row in enumerate(self._read(table.slice(start, ROWS).to_pylist), first + start + 1):
+                    yield f"Row {number:,} of {self.path}", row
 
     def at(self, numbers: np.ndarray) -> list[Any]:
         """Return rows by their numbers, ascending."""
