@@ -6,6 +6,7 @@ SHA-256 are checked before a runtime reads it.
 """
 
 import dataclasses
+import itertools
 import json
 import os
 import re
@@ -26,7 +27,7 @@ from polyagents.files.locks import lock_file
 from polyagents.files.own_folder import LOCK, own_folder
 from polyagents.models.backbone import config_values
 from polyagents.models.encoder import Encoder
-from polyagents.ranking.ranking_model import bytes_of
+from polyagents.ranking.ranking_model import named_bytes
 
 FORMAT = "polyagents-export-1"
 MANIFEST = "manifest.json"
@@ -81,16 +82,13 @@ def folder_of(model_file: str, runtime: Runtime) -> str:
 
 def backbone_fingerprint(encoder: Encoder) -> str:
     """Compute the SHA-256 of everything that determines a backbone's outputs: its configuration and its weights."""
+    return fingerprint(itertools.chain([config_of(encoder)], named_bytes(encoder.backbone.state_dict())))
+
+
+def config_of(encoder: Encoder) -> str:
+    """Return what of a backbone's configuration determines its outputs, as JSON."""
     config = {name: value for name, value in config_values(encoder.backbone).items() if name not in NOT_COMPUTED}
-    weights = encoder.backbone.state_dict()
-
-    def parts() -> Iterator[str | memoryview]:
-        yield json.dumps(config, sort_keys=True, default=str)
-        for name in sorted(weights):
-            yield name
-            yield bytes_of(weights[name])
-
-    return fingerprint(parts())
+    return json.dumps(config, sort_keys=True, default=str)
 
 
 def fingerprints(encoders: Mapping[str, Encoder]) -> dict[str, str]:

@@ -4,7 +4,6 @@ import errno
 import os
 import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -31,20 +30,15 @@ SAME = 1e-3
 FULL = 2**20  # fewer free bytes are a full disk, for which each runtime has an error of its own
 
 
-@dataclass(frozen=True)
-class Exported:
-    """An export in its folder, with the largest difference of an output from torch's, over the largest output."""
-
-    folder: str
-    difference: float
-
-
-def export_model(model: RankingModel, model_file: str, to: str, int8: bool = False) -> Exported:
+def export_model(model: RankingModel, model_file: str, to: str, int8: bool = False) -> tuple[str, float]:
     """Write the encoders of a model for another runtime next to its file, in place of an earlier export.
 
     Args:
         model: on a CPU, loaded from `model_file`.
         int8: keep weights in 8 bits, and multiply in them; scores then differ from torch's.
+
+    Returns:
+        The folder, and the largest difference of an output from torch's, over the largest output.
 
     Raises:
         InputError: packages are missing, the backbone cannot be exported, or the folder cannot be written.
@@ -68,7 +62,7 @@ def export_model(model: RankingModel, model_file: str, to: str, int8: bool = Fal
                 graphs.append(store_graph(folder, path, name, axes, runtime))
         encoders = fingerprints(encoders_of(model.module))
         publish(folder, ExportManifest(FORMAT, int8, encoders, [vars(graph) for graph in graphs]), runtime)
-    return Exported(folder, max(differences))
+    return folder, max(differences)
 
 
 def write_graph(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Runtime, int8: bool) -> float:

@@ -7,14 +7,13 @@ is exported or measured for an answer, and whatever is missing leaves torch.
 
 import contextlib
 import functools
-import json
 import os
 from collections.abc import Callable, Mapping
 
 import torch
 
 from polyagents.arguments import AUTO
-from polyagents.backends.export_folder import NOT_COMPUTED, fingerprints, folder_of, read_manifest
+from polyagents.backends.export_folder import config_of, fingerprints, folder_of, read_manifest
 from polyagents.backends.exported_backbone import use_runtime
 from polyagents.backends.exporting import export_model
 from polyagents.backends.runtimes import RUNTIMES, TORCH, Runtime, find_runtime
@@ -22,7 +21,6 @@ from polyagents.backends.tracing import encoders_of
 from polyagents.console import command, say
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint
-from polyagents.models.backbone import config_values
 from polyagents.models.encoder import Backend
 from polyagents.ranking.candidate_set import shared_set
 from polyagents.ranking.ranking_model import RankingModel
@@ -118,10 +116,9 @@ def call(model: RankingModel) -> None:
 
 def what_is_measured(model: RankingModel) -> str:
     """Name the kind of a model: its architecture, arithmetic, and backbone without its weights."""
-    config = config_values(model.context_encoder.backbone)
-    config = {name: value for name, value in config.items() if name not in NOT_COMPUTED}
-    digest = fingerprint([json.dumps(config, sort_keys=True, default=str)])[:8]
-    return f"a request to a {model.label} in {model.precision}, {config.get('model_type')} {digest}"
+    encoder = model.context_encoder
+    kind, digest = encoder.backbone.config.model_type, fingerprint([config_of(encoder)])[:8]
+    return f"a request to a {model.label} in {model.precision}, {kind} {digest}"
 
 
 def exported_path(model: RankingModel, model_file: str, runtime: Runtime) -> str | None:

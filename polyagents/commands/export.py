@@ -37,8 +37,8 @@ def run(opt: Mapping[str, Any]) -> None:
     folder = datapath(opt["datapath"])
     file = zoo_file(opt["model_file"], folder)
     model = Ranker.load(file, no_cuda=True).model
-    made = export_model(model, file, opt["to"], opt["int8"])
+    path, difference = export_model(model, file, opt["to"], opt["int8"])
     print(
-        f"{made.folder} holds the encoders of this {model.label}{', in int8' if opt['int8'] else ''}: use them with "
-        f"--backend {opt['to']}. Outputs differ from torch's by {made.difference:.1g} of the largest at most."
+        f"{path} holds the encoders of this {model.label}{', in int8' if opt['int8'] else ''}: use them with "
+        f"--backend {opt['to']}. Outputs differ from torch's by {difference:.1g} of the largest at most."
     )

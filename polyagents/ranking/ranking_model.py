@@ -6,6 +6,7 @@ architectures: two towers, whose candidates can be encoded ahead (two_tower_mode
 
 import abc
 import copy
+import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
@@ -247,16 +248,20 @@ class RankingModel(abc.ABC):
 
     def fingerprint_of(self, weights: Mapping[str, Tensor], settings: str) -> str:
         """Compute the SHA-256 of weights by name, the tokenizer, and other settings."""
-        parts: list[str | bytes | memoryview] = [settings, self.tokenizer.compiled.to_str()]
-        for name in sorted(weights):
-            parts += [name, bytes_of(weights[name])]
-        return fingerprint(parts)
+        return fingerprint(itertools.chain([settings, self.tokenizer.compiled.to_str()], named_bytes(weights)))
 
 
 def in_blocks(contexts: Sequence[Item]) -> Iterator[Sequence[Item]]:
     """Split a long list of contexts, or of what has one each, into blocks that fit the memory."""
     for start in range(0, len(contexts), CONTEXTS_AT_ONCE):
         yield contexts[start : start + CONTEXTS_AT_ONCE]
+
+
+def named_bytes(weights: Mapping[str, Tensor]) -> Iterator[str | memoryview]:
+    """Yield the name and the bytes of each weight, in the order of the names."""
+    for name in sorted(weights):
+        yield name
+        yield bytes_of(weights[name])
 
 
 def bytes_of(tensor: Tensor) -> memoryview:
