@@ -101,11 +101,7 @@ def fingerprints(encoders: Mapping[str, Encoder]) -> dict[str, str]:
 
 @contextmanager
 def temporary_folder(folder: str) -> Iterator[str]:
-    """Give a temporary folder within an export's, which is created if it is missing; wait for another export to end.
-
-    Raises:
-        InputError: the path belongs to something else, or cannot be written.
-    """
+    """Give a temporary folder in an export's, once no other export writes; an InputError says if it cannot be had."""
     own_folder(folder, "export", "--model-file")
     graphs = os.path.join(folder, GRAPHS)
     clear_leftovers(graphs)
@@ -162,11 +158,7 @@ def read_manifest(model_file: str, runtime: Runtime) -> ExportManifest:
 
 
 def checked_graphs(model_file: str, runtime: Runtime, manifest: ExportManifest) -> list[GraphFiles]:
-    """Return the graphs that a manifest names, after a check that their files are those that were written.
-
-    Raises:
-        InputError: a file is missing, damaged, or not part of an export.
-    """
+    """Return the graphs that a manifest names; an InputError says if a file is missing, or not what was written."""
     folder = folder_of(model_file, runtime)
     try:
         graphs = [fields_of_json(graph, GraphFiles) for graph in manifest.graphs]

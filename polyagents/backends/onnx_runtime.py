@@ -33,11 +33,7 @@ EXTERNAL_DATA, DATA_LOCATION = 13, 14  # fields of a tensor that say in which fi
 
 
 def refuse_other_files(content: memoryview, kind: str) -> None:
-    """Refuse a message that takes numbers from other files: no digest covers them, and our exports have none.
-
-    Raises:
-        ValueError: it does, or is not of the format.
-    """
+    """Refuse, with a ValueError, what takes numbers from other files, which no digest covers, or is no such message."""
     place = 0
     while place < len(content):
         # Protocol buffers: a tag, which holds a field's number and how its value is encoded, then the value: a number

@@ -78,11 +78,7 @@ class OpenvinoGraph:
 
 
 def open_graph(path: str) -> OpenvinoGraph:
-    """Load the files that `write` wrote.
-
-    Raises:
-        ValueError: the .xml file is not as OpenVINO writes it: it has another encoding, or a document type.
-    """
+    """Load the files that `write` wrote; a ValueError says if the .xml has another encoding, or a document type."""
     with open(path, "rb") as file:
         content = file.read()
     if not content.startswith(HEAD) or b"<!" in content:  # a document type may name other files

@@ -83,11 +83,7 @@ def encoders_of(module: nn.Module) -> dict[str, Encoder]:
 
 
 def signature(inputs: Mapping[str, Any]) -> Signature:
-    """Return the names and axes of inputs, which differ between kinds of calls.
-
-    Raises:
-        InputError: layers of the backbone have masks of their own.
-    """
+    """Return names and axes of inputs, by which calls differ; an InputError says if layers have masks of their own."""
     if not all(isinstance(value, Tensor) for value in inputs.values()):
         raise InputError(
             "Some layers of this backbone attend only to a window of the text, and a joint model then has a mask for "

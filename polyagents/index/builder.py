@@ -65,13 +65,9 @@ class Cluster(Protocol):
     def map(
         self, work: Callable[[TwoTowerModel, Texts, BuildPart], None], texts: Texts, parts: Sequence[BuildPart]
     ) -> Iterator[BuildPart]:
-        """Do work with each of the parts, on any machine; a part may be done twice, which must do no harm.
+        """Do work with each of the parts, on any machine, and yield each as soon as it is done.
 
-        Returns:
-            The parts, each as soon as it is done.
-
-        Raises:
-            InputError: a part cannot be done; finished ones stay.
+        A part may be done twice, which must do no harm. An InputError says if one cannot be done; finished ones stay.
         """
         ...
 
@@ -178,11 +174,7 @@ class ShardWork:
     stored_as: str
 
     def __call__(self, model: TwoTowerModel, texts: Texts, part: BuildPart) -> None:
-        """Write the shard, unless it is there.
-
-        Raises:
-            InputError: the machine has another model, the disk is full, or the folder may not be written.
-        """
+        """Write the shard, unless it is there; an InputError says if the machine has another model or cannot write."""
         path = os.path.join(self.folder, part.name)
         if is_finished_shard(path):  # by a machine that was killed before it could report it
             return

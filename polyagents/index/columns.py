@@ -94,11 +94,7 @@ class Columns:
 
     @classmethod
     def among(cls, tensors: Mapping[str, Tensor]) -> "Columns | None":
-        """Return the columns of a shard's tensors; None if its candidates are plain lines.
-
-        Raises:
-            ValueError: they are not as `of` makes them.
-        """
+        """Return the columns of a shard; None for plain lines. A ValueError says if they are not as `of` makes them."""
         own = {name: one for name, one in tensors.items() if name in ("ids", "id_ends") or "." in name}
         if not own:
             return None

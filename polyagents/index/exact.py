@@ -152,14 +152,11 @@ class Best:
         self.indices, self.scores = np.empty(0, np.int64), np.empty(0, np.float32)
 
     def take(self, block: VectorBlock, rows: Tensor, bounds: Tensor, query: Query) -> float:
-        """Score candidates in fp32, the highest bounds first, until no other can be among the best.
+        """Score candidates in fp32, the highest bounds first, until no other can be among the best, and return the bar.
 
         Args:
             rows: [r], their places in the block.
             bounds: [r], an upper bound of the score of each.
-
-        Returns:
-            The score that a candidate needs from now on.
         """
         while len(rows) > SCORED_AT_ONCE:
             # The most promising first: they raise the bar, which most of the others then do not reach.

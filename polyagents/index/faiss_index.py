@@ -148,11 +148,7 @@ def remove_shortlist(store: CandidateStore) -> None:
 
 
 def empty_index(index_type: str, store: CandidateStore) -> Any:
-    """Create a FAISS index without candidates, trained if its type needs that.
-
-    Raises:
-        InputError: the store has too few candidates for the type, or vectors of a width that it cannot contain.
-    """
+    """Create a FAISS index without candidates, trained if its type needs that; an InputError says if it cannot be."""
     import faiss
 
     if (reason := reason_against(index_type, store.slots, store.width)) is not None:
@@ -228,11 +224,7 @@ def builder_of(store: CandidateStore) -> str:
 
 
 def open_shortlist(store: CandidateStore) -> FaissShortlist | None:
-    """Open the FAISS index of a store; return None if there is none for its present state.
-
-    Raises:
-        InputError: the file is damaged.
-    """
+    """Open the FAISS index of a store; None if its present state has none. An InputError says if it is damaged."""
     description = describe(store)
     if description is None:
         return None

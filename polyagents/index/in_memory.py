@@ -160,11 +160,7 @@ class InMemoryCandidates(Listing, ScannedIndex):
 
 
 class ListedCandidates(Listing):
-    """Texts that a model reads when it is asked: with each context, or (two towers) once.
-
-    Attributes:
-        read: the texts that the model reads.
-    """
+    """Texts, `read` by a model when it is asked: with each context, or (two towers) once."""
 
     def __init__(self, texts: Iterable[str], model: RankingModel, columns: Columns | None = None):
         super().__init__(texts, columns)

@@ -71,11 +71,7 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: str) -> "Manifest | None":
-        """Read the manifest of a folder; return None if there is none, or a damaged one.
-
-        Raises:
-            InputError: this user may not read it.
-        """
+        """Read a folder's manifest; None if there is none, or a damaged one; an InputError if it may not be read."""
         path = os.path.join(folder, MANIFEST)
         try:
             manifest = read_fields(path, cls)

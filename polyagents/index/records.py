@@ -301,11 +301,7 @@ class RowGroups:
 
 
 def json_rows(path: str, file: BinaryIO, offsets: "array[int] | None" = None) -> Iterator[tuple[str, Any]]:
-    """Yield the rows of an open file of JSON lines with their names in a sentence; blank lines are skipped.
-
-    Args:
-        offsets: each row's is appended.
-    """
+    """Yield rows of JSON lines with their names in a sentence, and append their offsets; blank lines are skipped."""
     for number, raw in enumerate(lines_of(file, f"Candidates file {path}"), 1):
         if not raw.strip():
             continue
@@ -358,11 +354,7 @@ def cell_value(cell: str | None, kind: str) -> Any:
 
 
 def record_of(row: Any, fields: Fields, where: str) -> Record:
-    """Check a candidate; keys other than id, text and the declared fields are ignored.
-
-    Raises:
-        InputError: it is not an object, has no id or text, or a value of another kind; `where` names it.
-    """
+    """Check a candidate, of which other keys are ignored; an InputError says what is wrong, and `where`."""
     number = id_of(row, where)
     text = row.get("text")
     if not isinstance(text, str) or not text.strip() or not is_whole(text):

@@ -70,11 +70,7 @@ def search_resident(query: Query, block: VectorBlock, k: int) -> Resident | None
 
 
 def highest_bounds(query: Query, block: VectorBlock, count: int) -> tuple[Tensor, Tensor] | None:
-    """Find the candidates whose scores may be the highest; None if the architecture has no bound.
-
-    Returns:
-        Their bounds and their places in the block, both [B, count], highest bound first.
-    """
+    """Find the highest bounds of scores and their places in the block, both [B, count]; None if there are none."""
     scan, best = Scan(query.context), None
     for part in block.split(max(SCANNED // query.products, 512)):
         bounds = query.scorer.upper_bound(scan.largest_products(part))

@@ -47,11 +47,7 @@ class Shard:
     """A shard on disk, mapped into memory: opening it reads a kilobyte."""
 
     def __init__(self, path: str):
-        """Map a shard into memory.
-
-        Raises:
-            SafetensorError, OSError: the file is missing, truncated or no shard.
-        """
+        """Map a shard into memory; a SafetensorError or an OSError says if it is missing, truncated or no shard."""
         self.path = path
         with opened(path), safe_open(path, "pt") as file:
             names = set(file.keys())
@@ -77,11 +73,7 @@ class Shard:
         return os.path.basename(self.path)
 
     def block(self, start: int, alive: Tensor | None) -> VectorBlock:
-        """Return its vectors as a block of a store, in which `start` is the index of the first.
-
-        Args:
-            alive: [n], False where a candidate was deleted; None if none was.
-        """
+        """Return its vectors as a block of a store, from the index `start` on; for `alive` see `VectorBlock`."""
         get = self.tensors.get
         coarse = Coarse(*(self.tensors[name] for name in COARSE)) if "coarse" in self.tensors else None
         return VectorBlock(
@@ -149,11 +141,7 @@ def is_shard(tensors: dict[str, Tensor]) -> bool:
 
 
 def write_shard(path: str, texts: Sequence[str], stored: StoredVectors, columns: Columns | None = None) -> None:
-    """Write a shard atomically; an InputError says if the disk is full, or the folder may not be written.
-
-    Args:
-        columns: ids and fields; None for plain lines.
-    """
+    """Write a shard atomically, with `columns` unless of plain lines; an InputError says if it cannot be written."""
     tensors = shard_tensors(texts, stored, columns)
     write_tensors(path, tensors, {"checksum": checksum(path, tensors)})
 

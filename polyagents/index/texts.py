@@ -78,11 +78,7 @@ class Texts(ABC):
 
     @abstractmethod
     def part(self, start: int, stop: int) -> list[str]:
-        """Return the texts from one place to another, without the last.
-
-        Raises:
-            InputError: a file has changed since it was opened.
-        """
+        """Return the texts from one place to another, without the last; an InputError says if the file was changed."""
 
     def records(self, start: int, stop: int) -> list[Record] | None:
         """Return the same candidates with ids and fields; None for plain lines."""

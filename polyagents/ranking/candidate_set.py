@@ -175,11 +175,7 @@ def inline_set(given: Sequence[Sequence[Candidate]], labels: Sequence[Label | No
 
 
 def with_label(own: Sequence[Candidate], label: Label | None) -> tuple[list[Candidate], list[bool], int]:
-    """Return an example's candidates with a right one among them.
-
-    Returns:
-        The candidates, whether each is right, and the column of the label, -1 without one.
-    """
+    """Return candidates with a right one among them, whether each is right, and the label's column, -1 without one."""
     candidates = list(own)
     if label is None:
         return candidates, [False] * len(candidates), -1

@@ -51,11 +51,7 @@ class OptionTexts:
         return cls(names, texts, owners)
 
     def scores(self, of_texts: Tensor, logit_scale: float) -> Tensor:
-        """Return the scores of the options [B, O] from the scores of their texts [B, T].
-
-        Args:
-            logit_scale: the model's factor between scores and logits.
-        """
+        """Turn scores of texts [B, T] into those of options [B, O]; `logit_scale` is the model's, scores to logits."""
         k, count = SHARPNESS * logit_scale, len(self.names)
         owners = torch.tensor(self.owners, dtype=torch.long, device=of_texts.device)
         best = of_texts.new_full((len(of_texts), count), -torch.inf)

@@ -16,11 +16,7 @@ def task_candidates_path(model_file: str, task: str) -> str:
 
 
 def task_candidates_file(model_file: str, saved: Mapping[str, Any]) -> str:
-    """Return the path of the labels of a model's task, given the content of its options file.
-
-    Raises:
-        InputError: the model names no task, or the file has not been written yet.
-    """
+    """Return the path of the labels of the task in a model's options; an InputError says if there is none."""
     task = saved.get("task")
     if not task:
         raise InputError(

@@ -131,11 +131,7 @@ class TwoTowerModel(RankingModel):
 
 
 def two_towers(model: RankingModel, otherwise: str | None = None) -> TwoTowerModel:
-    """Return a model whose candidates can be encoded in advance.
-
-    Raises:
-        InputError: it is a joint model; the message is `otherwise`, if given.
-    """
+    """Return a model of two towers; a joint one is refused, with an InputError that says `otherwise` if it is given."""
     if not isinstance(model, TwoTowerModel):
         raise InputError(
             otherwise or f"A {model.label} cannot encode candidates in advance; index them with a bi- or poly-encoder."

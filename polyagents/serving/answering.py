@@ -107,11 +107,7 @@ class Answering:
         return RankResponse(**RankResponse.of(result, source, milliseconds(begin)))
 
     async def rerank(self, request: RerankRequest, http: HttpRequest, version: str) -> RerankResponse:
-        """Answer POST /v1/rerank and /v2/rerank, by the version of Cohere's API, in order of relevance.
-
-        Raises:
-            Unanswerable: it asks for what the server does not do, such as to read less of the documents.
-        """
+        """Answer POST /v1/rerank and /v2/rerank, in order of relevance; raises as `RerankRequest.check` does."""
         served: Served = http.state.served
         request.check((served.second or served).document_tokens)
         places, every = request.filtered(), request.texts()
@@ -129,11 +125,7 @@ class Answering:
         )
 
     async def embed(self, request: EmbeddingsRequest, http: HttpRequest) -> EmbeddingsResponse:
-        """Answer POST /v1/embeddings with one vector per text.
-
-        Raises:
-            Unanswerable: the model's vectors have another width than the request wants, or there are none.
-        """
+        """Answer POST /v1/embeddings, one vector per text; Unanswerable if there are none, or of another width."""
         job = EncodingJob(request.texts(), are_contexts=request.input_type == "query")
         encoding: Encoding = await self.done(job, len(job.texts), http, ENCODE)
         width = encoding.vectors.shape[1]

@@ -189,11 +189,7 @@ class Batcher:
         return self.worker is not None and not self.worker.done() and not stuck
 
     def ask(self, job: Job, model: "Served", client: str = "", stage: str = SEARCH) -> Ticket:
-        """Queue a job for a model; in a full queue, it takes the place of the newest job of the client with the most.
-
-        Raises:
-            QueueFull: no client has more in it.
-        """
+        """Queue a job; in a full queue it replaces the newest job of the client with the most; or QueueFull."""
         own = len(self.turns.get(client, ()))
         if self.waiting >= self.most:
             most = max(self.turns.values(), key=len, default=deque())
@@ -311,11 +307,7 @@ class Batcher:
 
 
 def next_piece(work: Steps[Sequence[Any]], jobs: int) -> Sequence[Any] | None:
-    """Compute the next piece; return the results, of which there are as many as jobs, after the last, None before.
-
-    Raises:
-        RuntimeError: there is not one result for each job.
-    """
+    """Compute the next piece; None before the last, then the results. A RuntimeError says if they are not one a job."""
     try:
         next(work)
     except StopIteration as end:

@@ -95,11 +95,7 @@ class RerankRequest(Request):
     filter: GivenFilter = None
 
     def filtered(self) -> list[int]:
-        """Return the places of the documents that meet the filter; their fields are texts.
-
-        Raises:
-            FilterError: no document has a field that it names, or a value is not a text.
-        """
+        """Return the places of the documents that meet the filter, whose fields are texts; raises as `parse_filter`."""
         documents = [{"text": one} if isinstance(one, str) else one for one in self.documents]
         fields = dict.fromkeys((name for document in documents for name in document), "text")
         if (where := parse_filter(self.filter, fields)) is None:

@@ -249,11 +249,7 @@ def adding_headers(send: Send, headers: Mapping[str, str]) -> Send:
 
 
 async def body(scope: Scope, receive: Receive) -> bytes:
-    """Read the whole body.
-
-    Raises:
-        Refused: 413, before more than BODY_BYTES of it are read; 408 if it does not come.
-    """
+    """Read the whole body; Refused says 413 before more than BODY_BYTES of it are read, or 408 if it does not come."""
     announced = Headers(scope=scope).get("content-length", "0")
     if int(announced) > BODY_BYTES:  # h11 has checked that it is a number
         raise too_large()

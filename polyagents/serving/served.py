@@ -206,11 +206,7 @@ class Served:
         return [(matches_of(hits), hits.complete) for hits in found]
 
     def encode(self, texts: Sequence[str], are_contexts: bool) -> Steps[Encoding]:
-        """Encode candidates, with the same vectors as an index, or a bi-encoder's contexts.
-
-        Raises:
-            Unanswerable: the model has no such vectors.
-        """
+        """Encode candidates as an index does, or a bi-encoder's contexts; Unanswerable if there are no such vectors."""
         model = self.ranker.model
         if model.version() is None:
             raise Unanswerable(

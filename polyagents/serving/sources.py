@@ -54,11 +54,7 @@ class Sources:
     fields: str | None = None
 
     def read(self) -> Served:
-        """Load the model and encode its candidates.
-
-        Raises:
-            InputError: something of it cannot be read, or there are no candidates.
-        """
+        """Load the model and encode its candidates; an InputError says what cannot be read, or that there are none."""
         ranker, second = Ranker.load(self.model_file, backend=self.backend), None
         if self.rerank:
             other = Ranker.load(self.rerank, backend=self.backend)
@@ -76,11 +72,7 @@ class Sources:
         return Served(ranker, index, public_name(self.model_file), source, second=second, rerank_top=self.rerank_top)
 
     def load(self) -> Served:
-        """Load a generation, model, candidates and calibration, and try it out.
-
-        Raises:
-            InputError: something of it cannot be read, does not fit the rest, or does not rank.
-        """
+        """Load a generation (model, candidates, calibration) and try it out; an InputError says what does not fit."""
         stamps, served = self.stamps(), self.read()
         try:
             served = replace(served, hand_over=self.hand_over, stamps=stamps | alias_of(served))
@@ -146,11 +138,7 @@ def stamp_of(path: str) -> tuple[int, int, int] | None:
 
 
 def alias_of(served: Served) -> dict[str, Any]:
-    """Return which model's collection the name in an engine refers to now; nothing without an engine.
-
-    Raises:
-        EngineError: it does not answer.
-    """
+    """Return which model's collection an engine's name refers to now; {} without one. Raises as `versions` does."""
     candidates = served.candidates
     if not isinstance(candidates, EngineCandidates):
         return {}

@@ -217,11 +217,7 @@ def options_of_question(name: str, question: Any) -> Options:
 
 
 def answer_of(question: Any, probabilities: Mapping[str, float], none: float, used: ScoreMap, calibrated: bool) -> Any:
-    """Return the answer to a question.
-
-    Raises:
-        Unanswerable: a yes or no with one text needs "none of these", which was not learnt.
-    """
+    """Return the answer to a question; Unanswerable if one text alone needs "none of these", which was not learnt."""
     if isinstance(question, Noul) and len(probabilities) == 1 and used.none_bias is None:
         raise Unanswerable(
             "A noul question with a text of one side only needs a calibration that has learnt 'none of these'; give "

@@ -55,11 +55,7 @@ class Tokens:
     """
 
     def __init__(self, text: str = "", path: str | None = None):
-        """Take the tokens of a text, none if it is empty, or of a file.
-
-        Raises:
-            InputError: the file cannot be read or has no token, or a line is wrong.
-        """
+        """Take the tokens of a text, none if it is empty, or of a file; an InputError says what is wrong with it."""
         self.path, self.refused = path, ""
         self.current = parsed(text.split("\n")) if path is None else read(path)
         self._seen = (self.current, "")
@@ -90,11 +86,7 @@ class Tokens:
 
 
 def read(path: str) -> tuple[Token, ...]:
-    """Read a file of tokens.
-
-    Raises:
-        InputError: it cannot be read, holds no token, or a line is wrong; the sentence never quotes a token.
-    """
+    """Read a file of tokens; an InputError, which never quotes a token, says if it cannot be read or has none."""
     try:
         with opened(path) as file:
             content = file.read(MOST + 1)

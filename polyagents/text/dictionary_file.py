@@ -31,11 +31,7 @@ class DictionaryFile:
 
     @classmethod
     def read(cls, path: str) -> "DictionaryFile":
-        """Read a file that `write` wrote.
-
-        Raises:
-            InputError: the file is damaged, or no such file.
-        """
+        """Read a file that `write` wrote; an InputError says if it is damaged, or no such file."""
         try:
             content = read_json(path)
             if content["format"] != FORMAT:

@@ -112,11 +112,7 @@ class RankingTokenizer:
     plain = False
 
     def __init__(self, compiled: Tokenizer, special: SpecialTokens, parlai: ParlaiVocabulary | None = None):
-        """Wrap a compiled tokenizer, which has the special tokens.
-
-        Raises:
-            InputError: a token id lies beyond the vocabulary.
-        """
+        """Wrap a compiled tokenizer, which has the special tokens; an InputError refuses ids beyond the vocabulary."""
         check_token_ids(compiled, parlai)
         compiled.no_truncation()  # a folder's tokenizer.json may cut at 128 tokens (MiniLM); lengths are ours to set
         compiled.no_padding()
@@ -243,9 +239,7 @@ class RankingTokenizer:
     def context(self, ids: Sequence[int], limit: int | None) -> list[int]:
         """Surround and truncate a context: [S] prompt context [S].
 
-        Its end, which is nearest to the reply, is kept (paper v1 5.1).
-
-        If `plain`, its beginning is kept.
+        Its end, which is nearest to the reply, is kept (paper v1 5.1); if `plain`, its beginning.
 
         Args:
             limit: how many tokens in all, [S] and prompt counted; None for no limit.
@@ -308,11 +302,7 @@ class RankingTokenizer:
     def to_transformers(
         self, compiled: Tokenizer | None = None, **settings: Any
     ) -> "transformers.PreTrainedTokenizerFast":
-        """Build the tokenizer of transformers, for a Hugging Face folder.
-
-        Args:
-            compiled: a variant with the same token ids; by default the tokenizer itself.
-        """
+        """Build transformers' tokenizer, for a Hugging Face folder; `compiled` is a variant with the same token ids."""
         unknown = getattr(self.compiled.model, "unk_token", None)
         special = self.special
         names = {"pad_token": special.pad, "cls_token": special.start, "sep_token": special.end}

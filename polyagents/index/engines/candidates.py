@@ -45,11 +45,7 @@ class EngineCandidates(Index):
 
     @classmethod
     def open(cls, engine: VectorEngine, model: str) -> "EngineCandidates":
-        """Open the candidates that an engine's name refers to.
-
-        Raises:
-            EngineError: there are none, or another model encoded them.
-        """
+        """Open the candidates that an engine's name refers to; an EngineError says if this model encoded none."""
         versions = engine.versions()
         currents = [version for version in versions if version.is_current]
         current = next(iter(currents), None)
@@ -149,11 +145,7 @@ class EngineCandidates(Index):
             self.collection.upsert(ids[missing], wanted, encode(wanted), own)
 
     def search(self, query: Query, k: int, where: Filter | None = None) -> list[Hits]:
-        """Find the k best candidates of every context by their fp32 scores.
-
-        Raises:
-            InputError: the engine returns no lists that long.
-        """
+        """Find the k best of every context by their fp32 scores; an InputError says if no list can be that long."""
         if k > self.collection.longest:
             raise InputError(
                 f"{self.engine.where} finds at most {self.collection.longest:,} candidates, and top_k is {k:,}."
@@ -176,11 +168,7 @@ class EngineCandidates(Index):
         return self._hits(best, True)
 
     def _search_one(self, query: Query, k: int, where: Filter | None = None, share: float = 1.0) -> Hits:
-        """Search with short lists, and with long ones if the stop rule does not hold.
-
-        Args:
-            share: of all candidates, that meet the conditions.
-        """
+        """Search with short lists, and with long ones if the stop rule does not hold; a `share` meets `where`."""
         lists = Lists(self.collection, SHORT_LIST, 2 * k, where, share)
         best, complete = search_one(query, lists.neighbours, k)
         if not complete:
@@ -189,11 +177,7 @@ class EngineCandidates(Index):
         return self._hits(best, complete, lists.came_along)
 
     def _hits(self, best: Best, complete: bool, came_along: Mapping[int, str] | None = None) -> Hits:
-        """Return the best with their texts and ids, without those that were removed in the meantime.
-
-        Args:
-            came_along: texts by number; None asks for them.
-        """
+        """Return the best with texts, asked for unless they `came_along`, and ids, without those removed meanwhile."""
         if self.fields is None:
             found = best.indices.tolist()
             plain = self.collection.texts(found) if came_along is None else [came_along[number] for number in found]
@@ -273,17 +257,14 @@ class EngineWork:
 class Lists:
     """The lists of a collection: of a fixed length, or longer ones if k needs them.
 
-    Each search has its own, which keeps the texts that came with the lists: `came_along`, None if none did.
+    Each search has its own, which keeps the texts that came with the lists: `came_along`, None if none did. A `share`
+    of all candidates meets the conditions `where`.
     """
 
     def __init__(
         self, collection: Collection, length: int, of_one: int, where: Filter | None = None, share: float = 1.0
     ):
-        """Choose the lengths of lists: `of_one` if one vector asks, so that its list is the answer, in order.
-
-        Args:
-            where: conditions that candidates meet, a `share` of them.
-        """
+        """Choose the lengths of lists: `of_one` if one vector asks, so that its list is the answer, in order."""
         self.collection, self.length, self.of_one, self.where, self.share = collection, length, of_one, where, share
         self.came_along: Mapping[int, str] | None = None
 

@@ -72,11 +72,7 @@ class Postgres:
     """A connection to PostgreSQL, for one name; `where` is the address, without a password."""
 
     def __init__(self, url: str, where: str, name: str):
-        """Connect, and register pgvector's type.
-
-        Raises:
-            EngineError: no server answers, it refuses the connection, or the database lacks pgvector.
-        """
+        """Connect; an EngineError says if no server answers or it refuses, or the database lacks pgvector."""
         self.name, self.where, self.url = name, where, url
         self.lock = threading.RLock()  # a probe's question may come within another thread's transaction
         self.opened = self._connect()
@@ -413,11 +409,7 @@ def shut_down(descriptor: int) -> None:
 
 
 def lists_of(rows: Sequence[tuple[Any, ...]], asked: int) -> tuple[np.ndarray, np.ndarray]:
-    """Arrange the rows of a search by q vectors (id, places from 1, products, ...) as lists.
-
-    Returns:
-        Products and ids of each list [q, n], descending, with id -1 after their ends.
-    """
+    """Arrange rows (id, places from 1, products, ...) as products and ids [q, n], descending, -1 after an end."""
     ids = np.repeat([row[0] for row in rows], [len(row[1]) for row in rows]).astype(np.int64)
     places = np.concatenate([np.asarray(row[1], np.int64) for row in rows] or [np.empty(0, np.int64)]) - 1
     values = np.concatenate([np.asarray(row[2], np.float32) for row in rows] or [np.empty(0, np.float32)])

@@ -66,13 +66,9 @@ def url_parts(url: str) -> SplitResult:
 
 
 def milvus_address(parts: SplitResult, place: str) -> tuple[str, str]:
-    """Return the address and the token, empty if there is none, for Milvus's client.
+    """Return address and token, empty if there is none, for Milvus's client; `place` is the path without the name.
 
-    Args:
-        place: the path, without the candidates' name.
-
-    Raises:
-        InputError: the URL names neither a server nor a folder.
+    An InputError says if the URL names neither a server nor a folder.
     """
     token = os.environ.get(TOKEN, "")
     if parts.netloc:
