@@ -45,7 +45,7 @@ def use_runtime(model: RankingModel, model_file: str, runtime: Runtime) -> "dict
             f"--precision {precision}: {runtime.label} does not support it on a CPU; remove it, export with --int8, or "
             f"give --backend openvino."
         )
-    runtime.require(runtime.computes_with)
+    runtime.require()
     manifest = read_manifest(model_file, runtime)
     encoders = encoders_of(model.module)
     if manifest.encoders != fingerprints(encoders):

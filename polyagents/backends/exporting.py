@@ -18,7 +18,7 @@ from polyagents.backends.export_folder import (
     store_graph,
     temporary_folder,
 )
-from polyagents.backends.runtimes import Graph, Runtime, find_runtime
+from polyagents.backends.runtimes import EXPORTS_WITH, Graph, Runtime, find_runtime
 from polyagents.backends.tracing import Call, Traced, encoders_of, recorded_calls
 from polyagents.errors import InputError, first_line
 from polyagents.models.encoder import Encoder
@@ -44,7 +44,7 @@ def export_model(model: RankingModel, model_file: str, to: str, int8: bool = Fal
         InputError: packages are missing, the backbone cannot be exported, or the folder cannot be written.
     """
     runtime = find_runtime(to)
-    runtime.require(runtime.exports_with)
+    runtime.require(*EXPORTS_WITH)
     if bits := model.settings.ranking.backbone_bits:
         raise InputError(
             f"The weights of this backbone are in {bits} bits (--backbone-bits), which only torch reads; use --backend "

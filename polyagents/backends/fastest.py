@@ -90,7 +90,7 @@ def tune(model: RankingModel, model_file: str) -> tuple[Times, dict[str, str]]:
         try:
             if model.precision == "fp16" or (model.precision == "bf16" and not (runtime.has_bf16 and has_bf16())):
                 raise InputError(f"It does not compute in {model.precision} on this machine.")
-            runtime.require(runtime.computes_with)
+            runtime.require()
             if (path := exported_path(model, model_file, runtime)) is None:
                 path = cache
                 os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)

@@ -46,7 +46,7 @@ class Runtime:
         name: the value of `--backend` and `--to`; the name of its extra in setup.py; the ending of its folder.
         own: our module that knows it.
         endings: the endings of a graph's files.
-        computes_with: the packages that compute, by the names that Python imports.
+        package: what computes, by the name that Python imports.
         has_bf16: whether it computes in bf16 if the machine does.
     """
 
@@ -54,36 +54,20 @@ class Runtime:
     label: str
     own: RuntimeModule
     endings: tuple[str, ...]
-    computes_with: tuple[str, ...]
-    exports_with: tuple[str, ...]
+    package: str
     has_bf16: bool
 
-    def require(self, modules: tuple[str, ...]) -> None:
-        """Refuse, with an InputError, to continue without some packages."""
-        for module in modules:
+    def require(self, *others: str) -> None:
+        """Refuse, with an InputError, to continue without its package and some others."""
+        for module in (self.package, *others):
             if importlib.util.find_spec(module) is None:
                 raise InputError(f"This needs {module}, which is not installed: pip install 'polyagents[{self.name}]'")
 
 
+EXPORTS_WITH = ("onnx", "onnxscript")  # the packages that an export needs besides
 RUNTIMES = {
-    "onnx": Runtime(
-        "onnx",
-        "ONNX Runtime",
-        onnx_runtime,
-        (".onnx",),
-        ("onnxruntime",),
-        ("onnxruntime", "onnx", "onnxscript"),
-        has_bf16=False,
-    ),
-    "openvino": Runtime(
-        "openvino",
-        "OpenVINO",
-        openvino_runtime,
-        (".xml", ".bin"),
-        ("openvino",),
-        ("openvino", "onnx", "onnxscript"),
-        has_bf16=True,
-    ),
+    "onnx": Runtime("onnx", "ONNX Runtime", onnx_runtime, (".onnx",), "onnxruntime", has_bf16=False),
+    "openvino": Runtime("openvino", "OpenVINO", openvino_runtime, (".xml", ".bin"), "openvino", has_bf16=True),
 }
 
 
