@@ -13,7 +13,7 @@ from torch import Tensor
 
 from polyagents.console import Bar, say
 from polyagents.errors import InputError
-from polyagents.files.atomic import atomic_write
+from polyagents.files.atomic import atomic_write, write_text
 from polyagents.files.hashing import file_digest
 from polyagents.files.json_files import read_fields
 from polyagents.index.approximate import search_shortlist
@@ -131,8 +131,7 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query, measur
 
 def write_description(store: CandidateStore, description: Description) -> Description:
     """Write the description of the FAISS index in a store's folder, and return it."""
-    with atomic_write(os.path.join(store.folder, DESCRIPTION)) as temporary, open(temporary, "w") as file:
-        json.dump(asdict(description), file)
+    write_text(os.path.join(store.folder, DESCRIPTION), json.dumps(asdict(description)))
     return description
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from polyagents.errors import InputError
-from polyagents.files.atomic import TEMPORARY, atomic_write
+from polyagents.files.atomic import TEMPORARY, write_text
 from polyagents.files.json_files import fits, read_fields, read_json
 from polyagents.files.locks import exclusive_folder
 from polyagents.files.own_folder import LOCK
@@ -110,10 +110,9 @@ class Manifest:
         remember(folder, names)
         before = Manifest.read(folder)
         generation = 1 + (0 if before is None else before.generation)
-        with atomic_write(os.path.join(folder, MANIFEST)) as temporary, open(temporary, "w", encoding="utf-8") as file:
-            # Without fields as before there were any, so that earlier versions read the index of plain lines.
-            known = {name: value for name, value in asdict(self).items() if name != "fields" or value is not None}
-            json.dump(known | {"generation": generation}, file)
+        # Without fields as before there were any, so that earlier versions read the index of plain lines.
+        known = {name: value for name, value in asdict(self).items() if name != "fields" or value is not None}
+        write_text(os.path.join(folder, MANIFEST), json.dumps(known | {"generation": generation}))
         for name in set(os.listdir(folder)) - set(names):
             path = os.path.join(folder, name)
             if OURS.fullmatch(name) and os.path.isdir(path):  # an unfinished shard of a machine that was lost
@@ -191,8 +190,7 @@ def verified(folder: str) -> dict[str, list[int]]:
 def remember(folder: str, names: Iterable[str]) -> None:
     """Record that these shards are complete; an InputError says if the folder may not be written."""
     stamps = {name: stamp(os.path.join(folder, name)) for name in names}
-    with atomic_write(os.path.join(folder, VERIFIED)) as temporary, open(temporary, "w", encoding="utf-8") as file:
-        json.dump(stamps, file)
+    write_text(os.path.join(folder, VERIFIED), json.dumps(stamps))
 
 
 def stamp(path: str) -> list[int]:

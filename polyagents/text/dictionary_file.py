@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from polyagents.errors import InputError
-from polyagents.files.atomic import atomic_write
+from polyagents.files.atomic import write_text
 from polyagents.files.json_files import read_json
 from polyagents.files.own_folder import make_folder_of
 from polyagents.text.tokenizer import RankingTokenizer
@@ -48,17 +48,13 @@ class DictionaryFile:
     def write(self, path: str) -> None:
         """Write the file atomically."""
         content = self.tokenizer.content()
+        known = {
+            "format": FORMAT,
+            **self.made_for,
+            "special_tokens": content["special_tokens"],
+            "backbone_config": self.backbone_config,
+            "tokenizer": json.loads(content["tokenizer"]),
+            "parlai": content["parlai"],
+        }
         make_folder_of(path)
-        with atomic_write(path) as temporary, open(temporary, "w", encoding="utf-8") as out:
-            json.dump(
-                {
-                    "format": FORMAT,
-                    **self.made_for,
-                    "special_tokens": content["special_tokens"],
-                    "backbone_config": self.backbone_config,
-                    "tokenizer": json.loads(content["tokenizer"]),
-                    "parlai": content["parlai"],
-                },
-                out,
-                ensure_ascii=False,
-            )
+        write_text(path, json.dumps(known, ensure_ascii=False))
