@@ -179,8 +179,7 @@ class ShardWork:
         if is_finished_shard(path):  # by a machine that was killed before it could report it
             return
         encoder = CandidateEncoder.of(model, self.stored_as)
-        if encoder.model != self.model:
-            raise other_model()
+        require_model(encoder.model, self.model)
         with Bar(disable=True) as bar:
             encode_shard(path, texts, part, encoder, bar)
 
@@ -197,12 +196,13 @@ def require_files(folder: str, names: Sequence[str]) -> None:
         time.sleep(1)
 
 
-def other_model() -> InputError:
-    """Build the error of a machine of a cluster that has other weights."""
-    return InputError(
-        f"{socket.gethostname()} has another model under that name; give a --model-file that is the same file on every "
-        f"machine of the cluster."
-    )
+def require_model(found: str, wanted: str) -> None:
+    """Refuse, with an InputError, a machine of a cluster whose model has another fingerprint."""
+    if found != wanted:
+        raise InputError(
+            f"{socket.gethostname()} has another model under that name; give a --model-file that is the same file on "
+            f"every machine of the cluster."
+        )
 
 
 def vectors_in_blocks(texts: Sequence[str], encode: Encode, bar: Bar) -> Iterator[Tensor]:

@@ -352,20 +352,20 @@ class CandidateStore(ScannedIndex):
             for place, index in enumerate(there.tolist()):
                 if index >= 0 and now._has(index, texts, place):
                     continue
-                back = (old for old in gone.get(texts.keys[place].tobytes(), ()) if now._has(old, texts, place))
-                returns = next(back, None) if gone else None
-                deleted |= {index} if index >= 0 else set()
-                if returns is None:
-                    fresh.append(place)
+                if index >= 0:
+                    deleted.add(index)
+                same = [old for old in gone.get(texts.keys[place].tobytes(), ()) if now._has(old, texts, place)]
+                if same:
+                    deleted.remove(same[0])
                 else:
-                    deleted.discard(returns)
+                    fresh.append(place)
             texts.keep(np.array(fresh, np.int64))
             shards = list(manifest.shards)
             if len(texts):
                 last = now.shards[-1] if len(now.shards[-1]) < SHARD else None
                 shards = shards[:-1] if last is not None else shards
                 encoder = CandidateEncoder(manifest.model, encode, manifest.stored_as)
-                shards += write_shards(self.folder, texts, encoder, Worker(), first=len(shards), last=last)
+                shards += write_shards(self.folder, texts, encoder, ALONE, first=len(shards), last=last)
             if len(texts) or deleted != set(manifest.deleted):
                 replace(manifest, source=None, shards=shards, deleted=sorted(deleted)).commit(self.folder)
             return CandidateStore.open(self.folder, manifest.model)

@@ -11,7 +11,7 @@ from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.files.python_arguments import texts_of
 from polyagents.index.approximate import Neighbours, search_one
-from polyagents.index.builder import ALONE, BLOCK, BuildPart, Cluster, Encode, Worker, other_model
+from polyagents.index.builder import ALONE, BLOCK, BuildPart, Cluster, Encode, Worker, require_model
 from polyagents.index.columns import Record
 from polyagents.index.engines.engine import (
     INDEX_TYPES,
@@ -245,8 +245,7 @@ class EngineWork:
 
     def __call__(self, model: TwoTowerModel, texts: Texts, part: BuildPart) -> None:
         """Add the candidates that are not there yet; refuse a machine that has another model."""
-        if model.fingerprint() != self.model:
-            raise other_model()
+        require_model(model.fingerprint(), self.model)
         # Not `create`, which would build an index if the first machine is just exchanging one.
         collection = self.engine.collection(Version(self.model, self.width, "", False, self.fields))
         candidates = EngineCandidates(self.engine, self.model, collection)
