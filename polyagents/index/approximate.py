@@ -8,7 +8,7 @@ nothing. FAISS's may: how much is measured, when it is built, against the exact 
 """
 
 import functools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
@@ -35,18 +35,20 @@ class Neighbours(NamedTuple):
     Attributes:
         products: [q, n] dot products, as precise as the source has them.
         lists: [q, n] ids of candidates; -1 where a list is shorter.
-        members: [r] ids, ascending: all that are in the lists, each once.
+        members: [r] ids, ascending: all that are in the lists, each once, as far as they still exist.
         vectors: [r, D] fp32, of the members.
-        alive: [r], False where a member was deleted and must not be found.
+        alive: [r], False where a member was deleted and must not be found; None if none was.
         are_all: whether the members are all candidates there are.
+        texts: of the members, by id, if an engine sent them along.
     """
 
     products: np.ndarray
     lists: np.ndarray
     members: np.ndarray
     vectors: Tensor
-    alive: np.ndarray
-    are_all: bool
+    alive: np.ndarray | None = None
+    are_all: bool = False
+    texts: Mapping[int, str] | None = None
 
 
 Nearest = Callable[[Tensor, int], Neighbours]
@@ -80,7 +82,7 @@ def nearest_in(
     count = min(int(max(shortlist.length, 2 * k) / share), store.slots)
     if allowed is not None and len(vectors) * count * SCANNED > store.slots:
         none = np.empty((len(vectors), 0), np.int64)  # too few, so that the caller searches exactly
-        return Neighbours(none, none, none[0], torch.empty(0, store.width), none[0] > 0, False)
+        return Neighbours(none, none, none[0], torch.empty(0, store.width))
     products, lists = shortlist.nearest(vectors, count)
     members = np.unique(lists[lists >= 0])
     alive = ~np.isin(members, store.deleted) if allowed is None else allowed[members]
@@ -125,11 +127,13 @@ def search_one(query: Query, nearest: Nearest, k: int) -> tuple[Best, bool]:
     """Find the best candidates of one context, and whether the stop rule held."""
     vectors = query.context.vectors[0][query.context.mask[0]].float().cpu()  # [m, D]
     asking, stand_in = representatives(vectors)
-    values, lists, members, rows, alive, are_all = nearest(vectors[asking], k)
+    found = nearest(vectors[asking], k)
+    lists, members, rows = found.lists, found.members, found.vectors
     best = Best(k)
     if not len(members):  # there is none, or the context's vectors are not finite
-        return best, are_all
+        return best, found.are_all
     # Members are scored in fp32 by the formula itself; the lists have only decided which candidates those are.
+    alive = slice(None) if found.alive is None else found.alive
     best.merge(members[alive], query.scores(rows.to(query.device))[0].cpu().numpy()[alive])
 
     # The stop rule: how high can a candidate outside of all lists score? Exact products of the members say how far
@@ -139,14 +143,14 @@ def search_one(query: Query, nearest: Nearest, k: int) -> tuple[Best, bool]:
     there = lists >= 0
     # A list ends with its smallest value, and nothing outside of it is larger, except ...
     # ... by the rounding of the shortlist (ivfpq keeps an eighth of a byte a number), the largest seen in the list, ...
-    rounded = np.where(there, np.take_along_axis(products[asking], place, 1) - values, 0.0).max(1).clip(min=0.0)
-    last = np.where(there, values, np.inf).min(1) + rounded  # [q]
+    rounded = np.where(there, np.take_along_axis(products[asking], place, 1) - found.products, 0.0).max(1).clip(min=0.0)
+    last = np.where(there, found.products, np.inf).min(1) + rounded  # [q]
     # ... and for a context vector that did not ask, by its difference from the one that asked for it.
     differs = (products - products[asking][stand_in]).max(1)  # [m]
     outside = torch.tensor([[(last[stand_in] + differs).max()]], dtype=torch.float32, device=query.device)
     # A bound never falls where the product rises, so the largest product's bound holds for all that is outside.
     bound = query.scorer.upper_bound(outside)  # None: only lists of all candidates are complete
-    return best, are_all or (bound is not None and best.bar >= float(bound))
+    return best, found.are_all or (bound is not None and best.bar >= float(bound))
 
 
 def representatives(vectors: Tensor) -> tuple[list[int], np.ndarray]:

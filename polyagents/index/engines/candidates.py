@@ -280,9 +280,8 @@ class Lists:
             raise damaged("The collection")
         lists = np.where(np.isin(found.lists, found.members), found.lists, -1)  # one was removed between two questions
         short = lists.shape[1] < count or bool((lists < 0).any())
-        members = found.members
-        are_all = short and len(members) >= self.collection.count(self.where)
-        return Neighbours(found.products, lists, members, found.vectors, np.ones(len(members), bool), are_all)
+        are_all = short and len(found.members) >= self.collection.count(self.where)
+        return found._replace(lists=lists, are_all=are_all)
 
 
 def damaged(where: str) -> EngineError:

@@ -9,7 +9,7 @@ killed asks which ids are there already.
 from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, Protocol, get_type_hints
+from typing import Any, Protocol, get_type_hints
 
 import numpy as np
 import torch
@@ -18,6 +18,7 @@ from torch import Tensor
 from polyagents.errors import InputError
 from polyagents.files.hashing import text_key, utf8
 from polyagents.files.json_files import fits
+from polyagents.index.approximate import Neighbours
 from polyagents.index.columns import Record
 from polyagents.index.faiss_index import HNSW_LIST
 from polyagents.index.filters import Filter
@@ -44,24 +45,6 @@ def candidate_ids(names: Sequence[str]) -> np.ndarray:
     keys = key_columns(b"".join(text_key(utf8(name)) for name in names))
     ids: np.ndarray = keys[:, 0] & np.int64(2**63 - 1)
     return ids
-
-
-class Found(NamedTuple):
-    """The nearest candidates of q vectors.
-
-    Attributes:
-        products: [q, n] dot products, as the engine computes them, descending.
-        lists: [q, n] ids; -1 where a list is shorter.
-        members: [r] ids, ascending: all that are in the lists, each once, as far as they still exist.
-        vectors: [r, D] fp32, the members'.
-        texts: of the members, by id, if the engine sent them; otherwise `Collection.texts` is asked for a few of them.
-    """
-
-    products: np.ndarray
-    lists: np.ndarray
-    members: np.ndarray
-    vectors: Tensor
-    texts: Mapping[int, str] | None = None
 
 
 @dataclass(frozen=True)
@@ -126,7 +109,7 @@ class Collection(ABC):
         """Return `id` and other columns of the candidates that still exist, in no order."""
 
     @abstractmethod
-    def nearest(self, vectors: Tensor, count: int, depth: int, where: Filter | None = None) -> Found:
+    def nearest(self, vectors: Tensor, count: int, depth: int, where: Filter | None = None) -> Neighbours:
         """Find the `count` candidates with the largest dot products for each of vectors [q, D].
 
         Args:
