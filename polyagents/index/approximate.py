@@ -111,7 +111,7 @@ def search_shortlist(
     nearest = functools.partial(nearest_in, store, shortlist, allowed, share)
     indices, scores, complete = [], [], []
     for example in range(len(query)):
-        mine, done = search_one(query.one(example), nearest, k)
+        mine, done, _ = search_one(query.one(example), nearest, k)
         found = TopCandidates(mine.indices[None], mine.scores[None])
         # Most neighbours were deleted, or the searched clusters are small; or a filter left too few.
         if len(mine.indices) < k or (allowed is not None and not done):
@@ -123,15 +123,15 @@ def search_shortlist(
 
 
 @undisturbed()
-def search_one(query: Query, nearest: Nearest, k: int) -> tuple[Best, bool]:
-    """Find the best candidates of one context, and whether the stop rule held."""
+def search_one(query: Query, nearest: Nearest, k: int) -> tuple[Best, bool, Neighbours]:
+    """Find the best candidates of one context among its neighbours, whether the stop rule held, and the neighbours."""
     vectors = query.context.vectors[0][query.context.mask[0]].float().cpu()  # [m, D]
     asking, stand_in = representatives(vectors)
     found = nearest(vectors[asking], k)
     lists, members, rows = found.lists, found.members, found.vectors
     best = Best(k)
     if not len(members):  # there is none, or the context's vectors are not finite
-        return best, found.are_all
+        return best, found.are_all, found
     # Members are scored in fp32 by the formula itself; the lists have only decided which candidates those are.
     alive = slice(None) if found.alive is None else found.alive
     best.merge(members[alive], query.scores(rows.to(query.device))[0].cpu().numpy()[alive])
@@ -150,7 +150,7 @@ def search_one(query: Query, nearest: Nearest, k: int) -> tuple[Best, bool]:
     outside = torch.tensor([[(last[stand_in] + differs).max()]], dtype=torch.float32, device=query.device)
     # A bound never falls where the product rises, so the largest product's bound holds for all that is outside.
     bound = query.scorer.upper_bound(outside)  # None: only lists of all candidates are complete
-    return best, found.are_all or (bound is not None and best.bar >= float(bound))
+    return best, found.are_all or (bound is not None and best.bar >= float(bound)), found
 
 
 def representatives(vectors: Tensor) -> tuple[list[int], np.ndarray]:

@@ -1,5 +1,6 @@
 """The candidates of an engine, as a set that a model searches, adds to and removes from."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
@@ -169,12 +170,27 @@ class EngineCandidates(Index):
 
     def _search_one(self, query: Query, k: int, where: Filter | None = None, share: float = 1.0) -> Hits:
         """Search with short lists, and with long ones if the stop rule does not hold; a `share` meets `where`."""
-        lists = Lists(self.collection, SHORT_LIST, 2 * k, where, share)
-        best, complete = search_one(query, lists.neighbours, k)
+        best, complete, found = search_one(query, functools.partial(self._nearest, SHORT_LIST, 2 * k, where, share), k)
         if not complete:
-            lists = Lists(self.collection, LONG_LIST, LONG_LIST, where, share)
-            best, complete = search_one(query, lists.neighbours, k)
-        return self._hits(best, complete, lists.came_along)
+            long = functools.partial(self._nearest, LONG_LIST, LONG_LIST, where, share)
+            best, complete, found = search_one(query, long, k)
+        return self._hits(best, complete, found.texts)
+
+    def _nearest(
+        self, length: int, of_one: int, where: Filter | None, share: float, vectors: Tensor, k: int
+    ) -> Neighbours:
+        """Find neighbours in lists of a length, `of_one` if one vector asks, whose list is the answer; longer for k."""
+        wanted = of_one if len(vectors) == 1 else length
+        count = min(max(wanted, 2 * k), self.collection.longest)
+        depth = min(int(max(LONG_LIST, count) / share), self.collection.longest)
+        found = self.collection.nearest(vectors, count, depth, where)
+        distinct = (found.members >= 0).all() and (np.diff(found.members) > 0).all()
+        # Squares, since the products of large vectors would be infinite, too, and their scores in no order.
+        if not distinct or not torch.isfinite(found.vectors.square().sum()):
+            raise damaged("The collection")
+        lists = np.where(np.isin(found.lists, found.members), found.lists, -1)  # one was removed between two questions
+        short = lists.shape[1] < count or bool((lists < 0).any())
+        return found._replace(lists=lists, are_all=short and len(found.members) >= self.collection.count(where))
 
     def _hits(self, best: Best, complete: bool, came_along: Mapping[int, str] | None = None) -> Hits:
         """Return the best with texts, asked for unless they `came_along`, and ids, without those removed meanwhile."""
@@ -251,37 +267,6 @@ class EngineWork:
         candidates = EngineCandidates(self.engine, self.model, collection)
         for start in range(part.start, part.stop, BLOCK):
             candidates.add_block(texts, start, min(start + BLOCK, part.stop), model.encode_texts)
-
-
-class Lists:
-    """The lists of a collection: of a fixed length, or longer ones if k needs them.
-
-    Each search has its own, which keeps the texts that came with the lists: `came_along`, None if none did. A `share`
-    of all candidates meets the conditions `where`.
-    """
-
-    def __init__(
-        self, collection: Collection, length: int, of_one: int, where: Filter | None = None, share: float = 1.0
-    ):
-        """Choose the lengths of lists: `of_one` if one vector asks, so that its list is the answer, in order."""
-        self.collection, self.length, self.of_one, self.where, self.share = collection, length, of_one, where, share
-        self.came_along: Mapping[int, str] | None = None
-
-    def neighbours(self, vectors: Tensor, k: int) -> Neighbours:
-        """Find the candidates nearest to vectors [q, D]."""
-        wanted = self.of_one if len(vectors) == 1 else self.length
-        count = min(max(wanted, 2 * k), self.collection.longest)
-        depth = min(int(max(LONG_LIST, count) / self.share), self.collection.longest)
-        found = self.collection.nearest(vectors, count, depth, self.where)
-        self.came_along = found.texts
-        distinct = (found.members >= 0).all() and (np.diff(found.members) > 0).all()
-        # Squares, since the products of large vectors would be infinite, too, and their scores in no order.
-        if not distinct or not torch.isfinite(found.vectors.square().sum()):
-            raise damaged("The collection")
-        lists = np.where(np.isin(found.lists, found.members), found.lists, -1)  # one was removed between two questions
-        short = lists.shape[1] < count or bool((lists < 0).any())
-        are_all = short and len(found.members) >= self.collection.count(self.where)
-        return found._replace(lists=lists, are_all=are_all)
 
 
 def damaged(where: str) -> EngineError:
