@@ -101,8 +101,10 @@ class InMemoryCandidates(Listing, ScannedIndex):
     ):
         super().__init__(texts, columns)
         self.encoded_by = encoded_by
+        self.alive = torch.ones(len(vectors)).bool() if alive is None else alive
         stored, norms = packed(vectors, "fp32"), torch.linalg.vector_norm(vectors, dim=1)
-        self.all = VectorBlock(0, stored.vectors, norms, rest=stored.rest, alive=alive, coarse=Coarse.of(stored))
+        some = None if self.alive.all() else self.alive
+        self.all = VectorBlock(0, stored.vectors, norms, rest=stored.rest, alive=some, coarse=Coarse.of(stored))
 
     @classmethod
     @undisturbed()
@@ -112,7 +114,7 @@ class InMemoryCandidates(Listing, ScannedIndex):
         return cls(texts, vectors, model.version(), columns=columns)
 
     def __len__(self) -> int:
-        return len(self.all.vectors) if self.all.alive is None else int(self.all.alive.sum())
+        return int(self.alive.sum())
 
     def blocks(self) -> Iterator[VectorBlock]:
         """Yield all vectors, some thousands at a time."""
@@ -121,8 +123,7 @@ class InMemoryCandidates(Listing, ScannedIndex):
     @property
     def there(self) -> Sequence[int]:
         """The places of those that are not removed."""
-        alive: list[int] | None = None if self.all.alive is None else self.all.alive.nonzero().flatten().tolist()
-        return super().there if alive is None else alive
+        return self.alive.nonzero().flatten().tolist()
 
     def rows(self, indices: Sequence[int] | np.ndarray) -> Tensor:
         """Return some of the vectors, [r, D] fp32, in the order of the indices."""
@@ -131,7 +132,8 @@ class InMemoryCandidates(Listing, ScannedIndex):
     def mask(self, where: Filter) -> np.ndarray:
         """Tell which candidates are not removed and meet the conditions: [C] boolean."""
         found = self.meeting(where)
-        return found if self.all.alive is None else found & self.all.alive.numpy()
+        found[~self.alive.numpy()] = False
+        return found
 
     @property
     def generation(self) -> str:
@@ -145,17 +147,15 @@ class InMemoryCandidates(Listing, ScannedIndex):
         fresh, columns, replaced = self.added(texts)
         if not fresh:
             return self
-        alive = torch.ones(len(self.listed)).bool() if self.all.alive is None else self.all.alive.clone()
+        alive = torch.cat([self.alive, torch.ones(len(fresh)).bool()])
         alive[replaced] = False
-        alive = torch.cat([alive, torch.ones(len(fresh)).bool()])
         vectors = torch.cat([self.all.exact(slice(None)), encode(fresh)])
         return InMemoryCandidates(self.listed + fresh, vectors, self.encoded_by, alive, columns)
 
     def remove(self, names: Sequence[str]) -> "InMemoryCandidates":
         """Return these candidates without some; the others keep their index."""
         gone = set(texts_of(names, "names"))
-        alive = torch.tensor([name not in gone for name in self.names])
-        alive = alive if self.all.alive is None else self.all.alive & alive
+        alive = self.alive & torch.tensor([name not in gone for name in self.names])
         return InMemoryCandidates(self.listed, self.all.exact(slice(None)), self.encoded_by, alive, self.columns)
 
 
