@@ -68,8 +68,7 @@ def export_model(model: RankingModel, model_file: str, to: str, int8: bool = Fal
 def write_graph(encoder: Encoder, calls: Sequence[Call], path: str, runtime: Runtime, int8: bool) -> float:
     """Write one graph, tracing the first call, compare it with torch in all, and return the largest difference.
 
-    Raises:
-        InputError: the runtime lacks an operation, or computes something else.
+    An InputError says if the runtime lacks an operation, or computes something else.
     """
     backbone, kind = encoder.backbone, encoder.backbone.config.model_type
     try:

@@ -69,8 +69,7 @@ def number_at(content: memoryview, place: int) -> tuple[int, int]:
 def trace(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str) -> None:
     """Trace a backbone with one call's inputs, and write it as one file; an axis longer than 1 may have any length.
 
-    Raises:
-        InputError: the backbone is too large for the format.
+    An InputError says if the backbone is too large for the format.
     """
     size = sum(weight.nbytes for weight in backbone.parameters())
     if size > LARGEST:

@@ -73,14 +73,7 @@ def declared_fields(given: str | Iterable[str] | None) -> dict[str, str]:
 
 
 def parse_filter(given: Any, fields: Fields | None) -> Filter | None:
-    """Check a filter against the declared fields; None or {} means no filter.
-
-    Args:
-        fields: None if the candidates are plain lines.
-
-    Raises:
-        FilterError: it is not such an object, or names an unknown field or a value of another kind.
-    """
+    """Check a filter against the declared fields, None for plain lines; None or {} is none. A FilterError says no."""
     if given is None:
         return None
     if not isinstance(given, Mapping):

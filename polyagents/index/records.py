@@ -72,11 +72,7 @@ def all_of(texts: CandidatesFile) -> list[str]:
 
 
 def read_ids(path: str) -> list[str]:
-    """Read what to remove: the ids of a file that has some, whose texts do not matter, or the lines of a file.
-
-    Raises:
-        InputError: the file cannot be read, or a row has no id.
-    """
+    """Read what to remove: ids, whose texts do not matter, or the lines of a file; an InputError says what is wrong."""
     if not has_ids(path):
         return all_of(FileTexts(path))
     with open_candidates(path) as file:

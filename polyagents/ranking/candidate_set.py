@@ -144,13 +144,11 @@ def columns_in(given: Iterable[Candidate], shared: CandidateSet) -> list[int]:
 def inline_set(given: Sequence[Sequence[Candidate]], labels: Sequence[Label | None] | None) -> CandidateSet:
     """Build a list for each example, padded to the longest; a candidate of several lists is encoded once.
 
-    A label that its list lacks is added at the end, unless the list has another right answer.
+    A label that its list lacks is added at the end, unless the list has another right answer. An InputError says if
+    there is nothing to rank.
 
     Args:
         labels: as for `shared_set`.
-
-    Raises:
-        InputError: there is nothing to rank.
     """
     unique: dict[tuple[int, ...], int] = {}
     texts: list[list[str]] = []

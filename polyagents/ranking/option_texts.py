@@ -32,14 +32,11 @@ class OptionTexts:
 
     @classmethod
     def of(cls, options: Mapping[str, str | Iterable[str]], name: str) -> "OptionTexts":
-        """Read options.
+        """Read options; an InputError says if a name or a text is not a string, or an option has no text.
 
         Args:
             options: each name with its text, or its texts, of which equal ones count once; the name is not one of them.
             name: the argument's name in error sentences.
-
-        Raises:
-            InputError: a name or a text is not a string, or an option has no text.
         """
         names, texts, owners = texts_of(options.keys(), f"The list of names in {name}"), list[str](), list[int]()
         for place, (option, given) in enumerate(options.items()):

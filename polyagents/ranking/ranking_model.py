@@ -184,8 +184,7 @@ class RankingModel(abc.ABC):
     def merged(self) -> "RankingModel":
         """Return the model itself, or, if it has adapters (--lora-rank), a copy whose weights contain them.
 
-        Raises:
-            InputError: the weights are in 8 or 4 bits, too coarse for adapters to be added.
+        An InputError says if the weights are in 8 or 4 bits, too coarse for adapters to be added.
         """
         if not is_adapted(self.module):
             return self
@@ -214,8 +213,7 @@ class RankingModel(abc.ABC):
     def to(self, device: torch.device) -> None:
         """Move the weights to a device, all or none; unchanged, so candidates that were encoded stay valid.
 
-        Raises:
-            InputError: there is no such device, or not enough memory on it.
+        An InputError says if there is no such device, or not enough memory on it.
         """
         before, version = self.device, self.weights_version()
         try:

@@ -137,8 +137,7 @@ class Answering:
     async def decide(self, request: SystemOneRequest, http: HttpRequest) -> SystemOneResponse:
         """Answer POST /v1/systemone: the model reads the state and the options of all questions once.
 
-        Raises:
-            Unanswerable: a question has no options that the model could read, or needs a calibration.
+        Unanswerable if a question has no options that the model could read, or needs a calibration.
         """
         context, served = text_of(request.state), http.state.served
         named = {name: own_set(question) for name, question in request.questions.items()}
@@ -254,17 +253,13 @@ async def answer_to(ticket: Ticket, http: HttpRequest) -> Any:
 
 
 async def wanted_still(result: "asyncio.Future[Any]", http: HttpRequest) -> Any:
-    """Wait for a result as long as its client does; if the client goes, the result is cancelled (batching.py skips it).
-
-    Raises:
-        HTTPException: 499, which nobody reads, since the client has gone.
-    """
+    """Wait for a result as long as its client does; if that goes, the result is cancelled (batching.py skips it)."""
     gone = asyncio.ensure_future(wait_until_gone(http))
     try:
         either: set[asyncio.Future[Any]] = {result, gone}
         await asyncio.wait(either, return_when=asyncio.FIRST_COMPLETED)
         if not result.done():
-            raise HTTPException(499, "The client has closed the connection.")
+            raise HTTPException(499, "The client has closed the connection.")  # nobody reads it
         return result.result()
     finally:
         gone.cancel()

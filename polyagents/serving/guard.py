@@ -102,15 +102,12 @@ class Guard:
         await self.app(scope, receive, send)
 
     def check(self, scope: Scope) -> bytes | None:
-        """Refuse a request for the wrong host, one too many, or one without the token; note its client in its state.
+        """Refuse (403, 429, 401) a wrong host, one request too many, or one without the token; note its client.
 
         A client is its token, by name or number, if it has a name or there are several; otherwise its address.
 
         Returns:
             The cookie to set if the request carries a token in its address, as the printed link does; otherwise None.
-
-        Raises:
-            Refused: 403, 429 or 401.
         """
         if scope["path"] in self.open_to_all and scope["method"] == "GET":
             return None
@@ -176,13 +173,10 @@ async def answer_or(ended: Response, app: ASGIApp, scope: Scope, receive: Receiv
 
 
 def count_use(rate: Rate, client: str, amount: int = 1, what: str = "requests", instead: str | None = None) -> None:
-    """Count what a client, an address or a token, uses.
+    """Count what a client, an address or a token, uses; refuse it (429) if it is more than the client may use now.
 
     Args:
         instead: what can be done other than wait, as the end of the sentence; None names the flag of `serve`.
-
-    Raises:
-        Refused: 429, it is more than the client may use now.
     """
     if wait := rate.wait(client, amount):
         seconds = math.ceil(wait)
@@ -212,10 +206,9 @@ def is_loopback(host: str) -> bool:
 
 
 def check_sender(scope: Scope) -> None:
-    """Refuse requests that another site's page may send on behalf of a visitor.
+    """Refuse (403, 415) requests that another site's page may send on behalf of a visitor.
 
-    Raises:
-        Refused: 403, or 415. Only types are accepted for which a page must ask first (CORS), which is never allowed.
+    Only types are accepted for which a page must ask first (CORS), which is never allowed.
     """
     headers = Headers(scope=scope)
     origin = headers.get("origin")

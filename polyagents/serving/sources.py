@@ -87,11 +87,7 @@ class Sources:
         return served
 
     def load_after(self, old: Served) -> Served:
-        """Load the generation that should take the place of another one.
-
-        Raises:
-            InputError: it cannot be served, it is worse than the old one, or its files changed while they were read.
-        """
+        """Load what should replace a generation; an InputError says if it is worse, or its files are changing."""
         found = self.load()
         try:
             store = found.candidates

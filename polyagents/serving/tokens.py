@@ -108,12 +108,7 @@ def read(path: str) -> tuple[Token, ...]:
 
 
 def parsed(lines: Iterable[str]) -> tuple[Token, ...]:
-    """Return the tokens of lines; empty lines are skipped.
-
-    Raises:
-        InputError: a line has scopes, but not a name before and a token after them; or an unknown scope; or two have
-            the same token.
-    """
+    """Return the tokens of lines, without empty ones. An InputError says which line is wrong, or if two are alike."""
     found: list[Token] = []
     for number, line in enumerate(lines, 1):
         if not (words := line.split()):

@@ -128,11 +128,7 @@ class RankingTokenizer:
 
     @classmethod
     def of_content(cls, content: dict[str, Any]) -> "RankingTokenizer":
-        """Build the tokenizer from the value of `content`, which may have passed through JSON, and try it.
-
-        Raises:
-            Exception: of many kinds: the content is damaged, or the tokenizer cannot encode.
-        """
+        """Build the tokenizer from `content`, perhaps by way of JSON, and try it; damaged, it raises any Exception."""
         parlai = content.get("parlai")
         with no_panics():
             tokenizer = cls(
@@ -286,11 +282,7 @@ class RankingTokenizer:
         return self.compiled.decode([int(token) for token in ids])
 
     def add_tokens(self, tokens: Sequence[str]) -> None:
-        """Add tokens of the user, which are found in text and never split.
-
-        Raises:
-            InputError: the tokenizer was built from ParlAI's dictionary, whose weights have no rows for more.
-        """
+        """Add tokens, which are found in text and never split; an InputError says if the dictionary is ParlAI's."""
         if self.parlai is not None:
             raise InputError(
                 f"The model's dictionary is ParlAI's and takes no more tokens, such as {tokens[0]}; remove "
