@@ -34,7 +34,7 @@ class Record(NamedTuple):
     values: tuple[Value | None, ...] = ()
 
 
-class Strings(Sequence[bytes]):
+class Strings:
     """Byte strings one after the other, with the end of each."""
 
     def __init__(self, content: Tensor, ends: Tensor):
@@ -43,9 +43,7 @@ class Strings(Sequence[bytes]):
     def __len__(self) -> int:
         return len(self.ends)
 
-    def __getitem__(self, place):  # type: ignore[no-untyped-def]  # an int or a slice, as of every sequence
-        if isinstance(place, slice):
-            return self.part(*place.indices(len(self))[:2])
+    def __getitem__(self, place: int) -> bytes:
         return self.part(place, place + 1)[0]
 
     def part(self, start: int, stop: int) -> list[bytes]:

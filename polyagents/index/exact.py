@@ -158,19 +158,17 @@ class Best:
             rows: [r], their places in the block.
             bounds: [r], an upper bound of the score of each.
         """
-        while len(rows) > SCORED_AT_ONCE:
+        while len(rows):
             # The most promising first: they raise the bar, which most of the others then do not reach.
-            first = bounds.topk(SCORED_AT_ONCE).indices
-            self._score(block, rows[first], query)
+            first = bounds.topk(SCORED_AT_ONCE).indices if len(rows) > SCORED_AT_ONCE else slice(None)
+            some = rows[first]
+            self.merge(some.cpu().numpy() + block.start, query.scores(block.exact(some))[0].cpu().numpy())
+            if len(some) == len(rows):
+                break
             left = ~(bounds < self.bar)  # NaN stays, as above
             left[first] = False
             rows, bounds = rows[left], bounds[left]
-        if len(rows):
-            self._score(block, rows, query)
         return self.bar
-
-    def _score(self, block: VectorBlock, rows: Tensor, query: Query) -> None:
-        self.merge(rows.cpu().numpy() + block.start, query.scores(block.exact(rows))[0].cpu().numpy())
 
     @property
     def bar(self) -> float:

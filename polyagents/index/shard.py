@@ -150,7 +150,7 @@ def shard_tensors(texts: Sequence[str], stored: StoredVectors, columns: Columns 
     """Return all that a shard holds of its candidates; for the arguments see `write_shard`."""
     raw = [utf8(text) for text in texts]
     packed_texts = Strings.of(raw)
-    ids = raw if columns is None else list(columns.ids)
+    ids = raw if columns is None else columns.ids.part(0, len(columns))
     tensors = {
         "norms": torch.linalg.vector_norm(unpacked(stored), dim=1),
         "text": packed_texts.content,
