@@ -102,8 +102,7 @@ class Answering:
         texts = served.reads if candidates is None else len(candidates)
         result = await self.done(job, texts, http)
         result = await self.reranked(result, context, request.top_k, http)
-        own = source_of(served)
-        source = own if candidates is None else CandidateSource(name="request", size=len(candidates))
+        source = source_of(served) if candidates is None else CandidateSource(name="request", size=len(candidates))
         return RankResponse(**RankResponse.of(result, source, milliseconds(begin)))
 
     async def rerank(self, request: RerankRequest, http: HttpRequest, version: str) -> RerankResponse:
