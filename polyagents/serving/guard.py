@@ -75,30 +75,22 @@ class Guard:
         if scope["method"] == "HEAD":  # monitors ask so; uvicorn, which has its own copy, leaves the body out
             scope = {**scope, "method": "GET"}
         more = dict(HEADERS)
-
         answer = adding_headers(send, more)
         try:
-            cookie = self.check(scope)
+            if cookie := self.check(scope):
+                more["Set-Cookie"] = f"{COOKIE}={cookie.decode()}; Path=/; HttpOnly; SameSite=Strict"
             if scope["method"] == "POST":
                 check_sender(scope)
+            ended = problem(scope["path"], "The server is ending; ask again when it is back.", 503)
+            await answer_or(ended, self.once_whole, scope, receive, answer)
         except Refused as refusal:
             await refusal.response(scope["path"])(scope, receive, answer)
-            return
-        if cookie:
-            more["Set-Cookie"] = f"{COOKIE}={cookie.decode()}; Path=/; HttpOnly; SameSite=Strict"
-        ended = problem(scope["path"], "The server is ending; ask again when it is back.", 503)
-        await answer_or(ended, self.once_whole, scope, receive, answer)
 
     async def once_whole(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Let the application answer a request once its whole body has been read."""
         if scope["method"] == "POST":
-            try:
-                content = await body(scope, receive)
-                scope["state"]["body"] = content  # for logs
-                receive = replay(content, receive)
-            except Refused as refusal:
-                await refusal.response(scope["path"])(scope, receive, send)
-                return
+            content = scope["state"]["body"] = await body(scope, receive)  # there for logs
+            receive = replay(content, receive)
         await self.app(scope, receive, send)
 
     def check(self, scope: Scope) -> bytes | None:
