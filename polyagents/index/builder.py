@@ -265,11 +265,9 @@ def announce(
     """
     places = range(0, len(texts), max(len(texts) // SAMPLE, 1))[:SAMPLE]
     sample = [texts.part(place, place + 1)[0] for place in places]
-    records = (
-        None if texts.fields is None else [one for place in places for one in texts.records(place, place + 1) or ()]
-    )
+    records = [one for place in places for one in texts.records(place, place + 1) or ()]  # none of plain lines
     each, width = seconds_to_encode(sample, encoder.encode)
-    seconds, size = each * left, left * row_bytes(sample, width, encoder.stored_as, records, texts.fields)
+    seconds, size = each * left, left * row_bytes(sample, width, encoder.stored_as, records or None, texts.fields)
     free = shutil.disk_usage(folder).free
     if size * worker.world > free:
         raise InputError(
