@@ -29,7 +29,7 @@ SCANNED = 60
 NEAR = 0.1  # times their mean length: context vectors that are this close share one search
 
 
-class Neighbours(NamedTuple):
+class Found(NamedTuple):
     """The nearest candidates of q vectors.
 
     Attributes:
@@ -37,21 +37,21 @@ class Neighbours(NamedTuple):
         lists: [q, n] ids of candidates; -1 where a list is shorter.
         members: [r] ids, ascending: all that are in the lists, each once, as far as they still exist.
         vectors: [r, D] fp32, of the members.
+        texts: of the members, by id, if an engine sent them; otherwise `Collection.texts` is asked for a few of them.
         alive: [r], False where a member was deleted and must not be found; None if none was.
         are_all: whether the members are all candidates there are.
-        texts: of the members, by id, if an engine sent them along.
     """
 
     products: np.ndarray
     lists: np.ndarray
     members: np.ndarray
     vectors: Tensor
+    texts: Mapping[int, str] | None = None
     alive: np.ndarray | None = None
     are_all: bool = False
-    texts: Mapping[int, str] | None = None
 
 
-Nearest = Callable[[Tensor, int], Neighbours]
+Nearest = Callable[[Tensor, int], Found]
 """Finds the candidates nearest to vectors [q, D], in lists long enough for the best k candidates."""
 
 
@@ -72,7 +72,7 @@ def nearest_in(
     share: float,
     vectors: Tensor,
     k: int,
-) -> Neighbours:
+) -> Found:
     """Find candidates of a store by its shortlist, as `Nearest`.
 
     Args:
@@ -82,11 +82,12 @@ def nearest_in(
     count = min(int(max(shortlist.length, 2 * k) / share), store.slots)
     if allowed is not None and len(vectors) * count * SCANNED > store.slots:
         none = np.empty((len(vectors), 0), np.int64)  # too few, so that the caller searches exactly
-        return Neighbours(none, none, none[0], torch.empty(0, store.width))
+        return Found(none, none, none[0], torch.empty(0, store.width))
     products, lists = shortlist.nearest(vectors, count)
     members = np.unique(lists[lists >= 0])
     alive = ~np.isin(members, store.deleted) if allowed is None else allowed[members]
-    return Neighbours(products, lists, members, store.rows(members), alive, len(members) == store.slots)
+    are_all = len(members) == store.slots
+    return Found(products, lists, members, store.rows(members), alive=alive, are_all=are_all)
 
 
 @undisturbed()
@@ -123,7 +124,7 @@ def search_shortlist(
 
 
 @undisturbed()
-def search_one(query: Query, nearest: Nearest, k: int) -> tuple[Best, bool, Neighbours]:
+def search_one(query: Query, nearest: Nearest, k: int) -> tuple[Best, bool, Found]:
     """Find the best candidates of one context among its neighbours, whether the stop rule held, and the neighbours."""
     vectors = query.context.vectors[0][query.context.mask[0]].float().cpu()  # [m, D]
     asking, stand_in = representatives(vectors)

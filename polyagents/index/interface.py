@@ -79,7 +79,11 @@ class Index(ABC):
         two_towers(model).check(self.encoded_by)
 
     def query(self, model: RankingModel, contexts: Contexts) -> Any:
-        """Return what `search` takes: encoded contexts, or token ids if no candidate is; raises as `check_model`."""
+        """Return what `search` takes: encoded contexts, or their token ids if no candidate is encoded.
+
+        Raises:
+            InputError: other weights encoded the candidates.
+        """
         self.check_model(model)
         return two_towers(model).query(contexts)
 
@@ -104,7 +108,11 @@ class Index(ABC):
 
     @abstractmethod
     def scores(self, query: Query) -> Tensor:
-        """Score every candidate for every context: [B, C] fp32, -inf for a removed one; InputError for an engine."""
+        """Score every candidate for every context: [B, C] fp32, -inf for a removed one.
+
+        Raises:
+            InputError: an engine finds the best candidates only.
+        """
 
     @abstractmethod
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:

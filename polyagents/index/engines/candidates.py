@@ -11,7 +11,7 @@ from torch import Tensor
 from polyagents.console import Bar
 from polyagents.errors import InputError
 from polyagents.files.python_arguments import texts_of
-from polyagents.index.approximate import Neighbours, search_one
+from polyagents.index.approximate import Found, search_one
 from polyagents.index.builder import ALONE, BLOCK, BuildPart, Cluster, Encode, Worker, require_model
 from polyagents.index.columns import Record
 from polyagents.index.engines.engine import (
@@ -46,7 +46,11 @@ class EngineCandidates(Index):
 
     @classmethod
     def open(cls, engine: VectorEngine, model: str) -> "EngineCandidates":
-        """Open the candidates that an engine's name refers to; an EngineError says if this model encoded none."""
+        """Open the candidates that an engine's name refers to.
+
+        Raises:
+            EngineError: there are none, or another model encoded them.
+        """
         versions = engine.versions()
         currents = [version for version in versions if version.is_current]
         current = next(iter(currents), None)
@@ -146,7 +150,11 @@ class EngineCandidates(Index):
             self.collection.upsert(ids[missing], wanted, encode(wanted), own)
 
     def search(self, query: Query, k: int, where: Filter | None = None) -> list[Hits]:
-        """Find the k best of every context by their fp32 scores; an InputError says if no list can be that long."""
+        """Find the k best candidates of every context by their fp32 scores.
+
+        Raises:
+            InputError: the engine returns no lists that long.
+        """
         if k > self.collection.longest:
             raise InputError(
                 f"{self.engine.where} finds at most {self.collection.longest:,} candidates, and top_k is {k:,}."
@@ -176,9 +184,7 @@ class EngineCandidates(Index):
             best, complete, found = search_one(query, long, k)
         return self._hits(best, complete, found.texts)
 
-    def _nearest(
-        self, length: int, of_one: int, where: Filter | None, share: float, vectors: Tensor, k: int
-    ) -> Neighbours:
+    def _nearest(self, length: int, of_one: int, where: Filter | None, share: float, vectors: Tensor, k: int) -> Found:
         """Find neighbours in lists of a length, `of_one` if one vector asks, whose list is the answer; longer for k."""
         wanted = of_one if len(vectors) == 1 else length
         count = min(max(wanted, 2 * k), self.collection.longest)

@@ -18,7 +18,7 @@ from torch import Tensor
 from polyagents.errors import InputError
 from polyagents.files.hashing import text_key, utf8
 from polyagents.files.json_files import fits
-from polyagents.index.approximate import Neighbours
+from polyagents.index.approximate import Found as Found  # a part of the interface
 from polyagents.index.columns import Record
 from polyagents.index.faiss_index import HNSW_LIST
 from polyagents.index.filters import Filter
@@ -109,7 +109,7 @@ class Collection(ABC):
         """Return `id` and other columns of the candidates that still exist, in no order."""
 
     @abstractmethod
-    def nearest(self, vectors: Tensor, count: int, depth: int, where: Filter | None = None) -> Neighbours:
+    def nearest(self, vectors: Tensor, count: int, depth: int, where: Filter | None = None) -> Found:
         """Find the `count` candidates with the largest dot products for each of vectors [q, D].
 
         Args:

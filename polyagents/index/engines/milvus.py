@@ -17,7 +17,6 @@ from torch import Tensor
 
 from polyagents.errors import first_line
 from polyagents.files.hashing import utf8
-from polyagents.index.approximate import Neighbours
 from polyagents.index.columns import Record
 from polyagents.index.engines.engine import (
     OF_FIELD,
@@ -25,6 +24,7 @@ from polyagents.index.engines.engine import (
     SENT_AT_ONCE,
     Collection,
     EngineError,
+    Found,
     Version,
     in_messages,
     require_fields,
@@ -268,7 +268,7 @@ class MilvusCollection(Collection):
             row |= {OF_FIELD + name: from_hexadecimal(row[OF_FIELD + name]) for name in texts}
         return rows
 
-    def nearest(self, vectors: Tensor, count: int, depth: int, where: Filter | None = None) -> Neighbours:
+    def nearest(self, vectors: Tensor, count: int, depth: int, where: Filter | None = None) -> Found:
         """Find the `count` candidates with the largest dot products for each vector."""
         alone = len(vectors) == 1 and count * (4 * self.width + LONGEST_TEXT) <= SENT_AT_ONCE
         answers = self._ask(
@@ -291,8 +291,8 @@ class MilvusCollection(Collection):
         if alone and all({"vector", "text"} <= one["entity"].keys() for one in answers[0]):
             rows = [{"id": one["id"], "vector": one["entity"]["vector"]} for one in answers[0]]
             texts = {one["id"]: one["entity"]["text"] for one in answers[0]}
-            return Neighbours(products, lists, *self.in_order(rows), texts=texts)
-        return Neighbours(products, lists, *self.vectors(np.unique(lists[lists >= 0])))
+            return Found(products, lists, *self.in_order(rows), texts)
+        return Found(products, lists, *self.vectors(np.unique(lists[lists >= 0])))
 
     def build_index(self, index_type: str) -> None:
         """Build the index over all candidates, unless it exists."""

@@ -18,13 +18,13 @@ from torch import Tensor
 
 from polyagents.errors import first_line
 from polyagents.files.hashing import utf8
-from polyagents.index.approximate import Neighbours
 from polyagents.index.columns import Record
 from polyagents.index.engines.engine import (
     OF_FIELD,
     OWN_ID,
     Collection,
     EngineError,
+    Found,
     Version,
     in_messages,
     require_fields,
@@ -326,7 +326,7 @@ class PostgresCollection(Collection):
         found = [dict(zip(names, row, strict=True)) for row in rows]
         return [{**row, "vector": row["vector"].to_numpy()} for row in found] if is_binary else found
 
-    def nearest(self, vectors: Tensor, count: int, depth: int, where: Filter | None = None) -> Neighbours:
+    def nearest(self, vectors: Tensor, count: int, depth: int, where: Filter | None = None) -> Found:
         """Find the `count` candidates with the largest dot products for each vector."""
         asked = list(vectors.float().cpu().numpy())
         with self.engine.sentences("did not answer"), self.engine.connection.transaction():
@@ -341,7 +341,7 @@ class PostgresCollection(Collection):
                 statement = self.sql(SEARCH, conditions=conditions)
                 rows = cursor.execute(statement, {**values, "vectors": asked, "count": count}).fetchall()
         found = [{"id": row[0], "vector": row[3].to_numpy()} for row in rows]
-        return Neighbours(*lists_of(rows, len(asked)), *self.in_order(found))
+        return Found(*lists_of(rows, len(asked)), *self.in_order(found))
 
     def build_index(self, index_type: str) -> None:
         """Build the index over all candidates, unless it exists."""
