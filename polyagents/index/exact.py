@@ -62,7 +62,9 @@ def search(query: Query, vectors: "ScannedIndex", k: int, allowed: np.ndarray | 
     if allowed is not None and count < FEW * len(allowed):
         return search_few(query, vectors, k, np.flatnonzero(allowed))
     there = resident(vectors, query.device)
-    found = None if there is None else search_resident(query, with_alive(there, allowed), k)
+    if there is not None and allowed is not None:
+        there = with_alive(there, allowed)
+    found = None if there is None else search_resident(query, there, k)
     if found is None:
         return search_blocks(query, vectors, k, allowed)
     for example in np.flatnonzero(~found.is_proven).tolist():
@@ -133,13 +135,12 @@ def blocks_on(
     there = resident(vectors, device)
     for block in vectors.blocks() if there is None else [there]:
         if allowed is None or allowed[block.start : block.start + len(block.vectors)].any():
-            yield with_alive(block if device.type == "cpu" else block.to(device), allowed)
+            block = block if device.type == "cpu" else block.to(device)
+            yield block if allowed is None else with_alive(block, allowed)
 
 
-def with_alive(block: VectorBlock, allowed: np.ndarray | None) -> VectorBlock:
-    """Return a block in which those are alive that are allowed [C]; None leaves it as it is."""
-    if allowed is None:
-        return block
+def with_alive(block: VectorBlock, allowed: np.ndarray) -> VectorBlock:
+    """Return a block in which those are alive that are allowed [C]."""
     alive = torch.from_numpy(allowed[block.start : block.start + len(block.vectors)])
     return block._replace(alive=alive.to(block.vectors.device))
 
