@@ -59,6 +59,10 @@ class Blocks:
         """Yield all of them."""
         yield from self.list
 
+    def rows(self, indices: Sequence[int] | np.ndarray) -> Tensor:
+        """Return some of them, [r, D] fp32."""
+        return self.matrix()[torch.as_tensor(indices)]
+
     def matrix(self) -> Tensor:
         """Return them as [C, D] fp32, as ParlAI keeps them."""
         return torch.cat([block.vectors for block in self.list]).float()

@@ -12,6 +12,7 @@ Nothing here knows files: what is searched gives `blocks` of vectors.
 import weakref
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -34,8 +35,22 @@ FEW = 0.05
 SCORED_AT_ONCE = 256  # candidates that are scored in fp32 before the bar is looked at again
 
 
+class Vectors(Protocol):
+    """Candidate vectors that can be searched, as a `ScannedIndex` has them."""
+
+    def __len__(self) -> int: ...
+
+    def blocks(self) -> Iterator[VectorBlock]:
+        """Yield all vectors, some thousands at a time."""
+        ...
+
+    def rows(self, indices: Sequence[int] | np.ndarray) -> Tensor:
+        """Return some of the vectors, [r, D] fp32, in the order of the indices."""
+        ...
+
+
 @undisturbed()
-def score_all(query: Query, vectors: "ScannedIndex") -> Tensor:
+def score_all(query: Query, vectors: Vectors) -> Tensor:
     """Score every candidate for every context: [B, C] fp32; a deleted candidate has -inf."""
     rows = max(PRODUCTS // query.products, 1)
     parts = []
@@ -47,7 +62,7 @@ def score_all(query: Query, vectors: "ScannedIndex") -> Tensor:
 
 
 @undisturbed()
-def search(query: Query, vectors: "ScannedIndex", k: int, allowed: np.ndarray | None = None) -> TopCandidates:
+def search(query: Query, vectors: Vectors, k: int, allowed: np.ndarray | None = None) -> TopCandidates:
     """Find the k best candidates of every context, exactly those that `score_all` and a sort would find.
 
     If only a few are allowed, they are gathered and scored; more are scanned with the others, as if those were deleted.
@@ -73,7 +88,7 @@ def search(query: Query, vectors: "ScannedIndex", k: int, allowed: np.ndarray | 
     return TopCandidates(found.indices, found.scores)
 
 
-def search_few(query: Query, vectors: "ScannedIndex", k: int, places: np.ndarray) -> TopCandidates:
+def search_few(query: Query, vectors: Vectors, k: int, places: np.ndarray) -> TopCandidates:
     """Find the k best candidates of every context among those at some places, which are gathered and scored."""
     rows = max(PRODUCTS // query.products, 1)
     best = [Best(k) for _ in range(len(query))]
@@ -85,7 +100,7 @@ def search_few(query: Query, vectors: "ScannedIndex", k: int, places: np.ndarray
     return TopCandidates(np.stack([one.indices for one in best]), np.stack([one.scores for one in best]))
 
 
-def search_blocks(query: Query, vectors: "ScannedIndex", k: int, allowed: np.ndarray | None = None) -> TopCandidates:
+def search_blocks(query: Query, vectors: Vectors, k: int, allowed: np.ndarray | None = None) -> TopCandidates:
     """Find the k best (1 to C) candidates of every context, one block after the other, with a bar that rises."""
     scan = Scan(query.context)
     best = [Best(k) for _ in range(len(query))]
@@ -111,10 +126,10 @@ def search_blocks(query: Query, vectors: "ScannedIndex", k: int, allowed: np.nda
     return TopCandidates(np.stack([one.indices for one in best]), np.stack([one.scores for one in best]))
 
 
-ON_DEVICE: weakref.WeakKeyDictionary["ScannedIndex", dict[torch.device, VectorBlock]] = weakref.WeakKeyDictionary()
+ON_DEVICE: weakref.WeakKeyDictionary[Vectors, dict[torch.device, VectorBlock]] = weakref.WeakKeyDictionary()
 
 
-def resident(vectors: "ScannedIndex", device: torch.device) -> VectorBlock | None:
+def resident(vectors: Vectors, device: torch.device) -> VectorBlock | None:
     """Return all vectors as one block, kept on a GPU from the first search on; None on a CPU, or if they do not fit."""
     if device.type != "cuda":
         return None
@@ -128,9 +143,7 @@ def resident(vectors: "ScannedIndex", device: torch.device) -> VectorBlock | Non
     return kept[device]
 
 
-def blocks_on(
-    vectors: "ScannedIndex", device: torch.device, allowed: np.ndarray | None = None
-) -> Iterator[VectorBlock]:
+def blocks_on(vectors: Vectors, device: torch.device, allowed: np.ndarray | None = None) -> Iterator[VectorBlock]:
     """Yield the blocks on a device; those in which no candidate is allowed are left out."""
     there = resident(vectors, device)
     for block in vectors.blocks() if there is None else [there]:
