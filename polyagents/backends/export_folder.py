@@ -101,7 +101,7 @@ def fingerprints(encoders: Mapping[str, Encoder]) -> dict[str, str]:
 
 @contextmanager
 def temporary_folder(folder: str) -> Iterator[str]:
-    """Give a temporary folder in an export's, once no other export writes; an InputError says if it cannot be had."""
+    """Give a temporary folder in an export's, once no other writes; an InputError says if it cannot be had."""
     own_folder(folder, "export", "--model-file")
     graphs = os.path.join(folder, GRAPHS)
     clear_leftovers(graphs)
