@@ -41,6 +41,7 @@ from polyagents.console import one_line  # noqa: E402
 from polyagents.errors import InputError, did_you_mean  # noqa: E402
 from polyagents.network import is_reachable  # noqa: E402
 from polyagents.parlai_patches import own_files, ranges, saved_options  # noqa: E402
+from polyagents.parlai_patches.wrapping import wrap  # noqa: E402
 from polyagents.zoo.recipes import recipe_flags  # noqa: E402
 
 
@@ -57,40 +58,34 @@ def quiet() -> Iterator[None]:
 @functools.cache
 def apply() -> None:
     """Apply all patches (idempotent)."""
-    accept_reduce_on_plateau()
-    keep_values_of_flags()
-    say_parse_errors_in_one_line()
+    if "verbose" not in inspect.signature(torch_schedulers.ReduceLROnPlateau.__init__).parameters:
+        parlai_schedulers.ReduceOnPlateauLRScheduler.__init__ = accept_reduce_on_plateau
+    parlai.core.params.fix_underscores = fix_underscores
+    ParlaiParser.error = say_parse_errors_in_one_line
     exit_with_one_sentence()
     saved_options.apply()
     ranges.apply()
     own_files.apply()
-    check_files_of_options()
-    use_our_zoo()
-    find_our_recipes()
-    compare_no_options_of_ours()
-    say_what_cannot_be_downloaded()
-    list_all_options_on_request()
-
-
-def use_our_zoo() -> None:
-    """Serve `zoo:pretrained_transformers/...` by our download, which resumes and checks; refuse unknown names.
-
-    ParlAI looks for parlai.zoo.<group>.build, and finds ours first (zoo/pretrained_transformers/build.py).
-    """
+    wrap("_load_opts", check_options_of_file, ParlaiParser)
+    # ParlAI looks for parlai.zoo.<group>.build, and finds ours first (zoo/pretrained_transformers/build.py), whose
+    # download resumes and checks.
     parlai.zoo.__path__[:0] = [folder for folder in polyagents.zoo.__path__ if folder not in parlai.zoo.__path__]
-    path_of = build_data.modelzoo_path
+    wrap("modelzoo_path", refuse_unknown_models, build_data, parlai.core.agents, parlai.core.dict, parlai.core.params)
+    wrap("load_init", find_our_recipes, Opt)
+    wrap("compare_init_model_opts", compare_no_options_of_ours, parlai.core.agents)
+    wrap("download", say_what_cannot_be_downloaded, build_data)
+    wrap("log", list_all_options_on_request, Opt)
 
-    def modelzoo_path(datapath: str, path: str | None) -> str | None:
-        try:
-            return path_of(datapath, path)
-        except (ImportError, RuntimeError) as error:  # there is no module of the name, or no folder for izoo:
-            raise InputError(
-                f"There is no model {path} in ParlAI's zoo; polyagents zoo list shows those that our agents read, and "
-                f"parl.ai/docs/zoo.html all. Give a path without {str(path).split(':')[0]}: for a file of your own."
-            ) from error
 
-    for module in (build_data, parlai.core.agents, parlai.core.dict, parlai.core.params):
-        module.modelzoo_path = modelzoo_path
+def refuse_unknown_models(modelzoo_path: Any, datapath: str, path: str | None) -> str | None:
+    """Refuse names that are not in ParlAI's zoo."""
+    try:
+        return modelzoo_path(datapath, path)
+    except (ImportError, RuntimeError) as error:  # there is no module of the name, or no folder for izoo:
+        raise InputError(
+            f"There is no model {path} in ParlAI's zoo; polyagents zoo list shows those that our agents read, and "
+            f"parl.ai/docs/zoo.html all. Give a path without {str(path).split(':')[0]}: for a file of your own."
+        ) from error
 
 
 class NoSuchPreset(InputError, FileNotFoundError):
@@ -100,93 +95,64 @@ class NoSuchPreset(InputError, FileNotFoundError):
     """
 
 
-def find_our_recipes() -> None:
+def find_our_recipes(load_init: Any, cls: Any, optfile: str) -> Any:
     """Find recipes by name (`-o convai2/poly-64/bert`, `paper`), after files and own presets, before ParlAI's."""
-    load_init = Opt.load_init.__func__
-
-    def load_recipe(cls: Any, optfile: str) -> Any:
-        own = os.path.expanduser(f"~/.parlai/opt_presets/{optfile}.opt")
-        flags = recipe_flags.PAPERS if optfile == recipe_flags.PAPER else recipe_flags.flags_of(optfile)
-        if flags is not None and not os.path.isfile(optfile) and not os.path.isfile(own):
-            return cls(flags)
-        try:
-            with saved_options.given_by_the_user():
-                return load_init(cls, optfile)  # which calls this function for each part of a comma-separated list
-        except NoSuchPreset:
-            raise
-        except FileNotFoundError as error:
-            raise NoSuchPreset(
-                f"-o {optfile}: there is no file, recipe or preset of that name{recipe_flags.similar(optfile)}; "
-                f"polyagents recipe list shows our recipes."
-            ) from error
-
-    Opt.load_init = classmethod(load_recipe)
+    own = os.path.expanduser(f"~/.parlai/opt_presets/{optfile}.opt")
+    flags = recipe_flags.PAPERS if optfile == recipe_flags.PAPER else recipe_flags.flags_of(optfile)
+    if flags is not None and not os.path.isfile(optfile) and not os.path.isfile(own):
+        return cls(flags)
+    try:
+        with saved_options.given_by_the_user():
+            return load_init(cls, optfile)  # which calls this function for each part of a comma-separated list
+    except NoSuchPreset:
+        raise
+    except FileNotFoundError as error:
+        raise NoSuchPreset(
+            f"-o {optfile}: there is no file, recipe or preset of that name{recipe_flags.similar(optfile)}; "
+            f"polyagents recipe list shows our recipes."
+        ) from error
 
 
-def compare_no_options_of_ours() -> None:
+def compare_no_options_of_ours(compare_init_model_opts: Any, opt: Opt, current: Opt) -> None:
     """Warn of no options that differ from those of an --init-model or a checkpoint: our agents take them over."""
-    compare = parlai.core.agents.compare_init_model_opts
-
-    def compare_init_model_opts(opt: Opt, current: Opt) -> None:
-        if not str(opt.get("model")).startswith(saved_options.OURS):
-            compare(opt, current)
-        elif opt.get("init_model"):
-            opt["init_model"] = build_data.modelzoo_path(opt["datapath"], opt["init_model"])
-
-    parlai.core.agents.compare_init_model_opts = compare_init_model_opts
+    if not str(opt.get("model")).startswith(saved_options.OURS):
+        compare_init_model_opts(opt, current)
+    elif opt.get("init_model"):
+        opt["init_model"] = build_data.modelzoo_path(opt["datapath"], opt["init_model"])
 
 
-def check_files_of_options() -> None:
+def check_options_of_file(load_opts: Any, parser: ParlaiParser, opt: Opt) -> None:
     """Refuse options of `-o FILE` that no flag takes; ParlAI ends in a traceback, or takes any value."""
-    load_opts = ParlaiParser._load_opts
-
-    def load_checked(self: ParlaiParser, opt: Opt) -> None:
-        file, given = opt["init_opt"], Opt.load_init(opt["init_opt"])
-        if not opt.get("allow_missing_init_opts"):
-            for name in given.keys() - opt.keys():
-                raise InputError(f"-o {file}: there is no option {name}{did_you_mean(name, opt)} of this command.")
-        ranges.check(given, (getattr(self, "_help_subparser", None) or self)._actions, f"-o {file}", whole=True)
-        load_opts(self, opt)
-
-    ParlaiParser._load_opts = load_checked
+    file, given = opt["init_opt"], Opt.load_init(opt["init_opt"])
+    if not opt.get("allow_missing_init_opts"):
+        for name in given.keys() - opt.keys():
+            raise InputError(f"-o {file}: there is no option {name}{did_you_mean(name, opt)} of this command.")
+    ranges.check(given, (getattr(parser, "_help_subparser", None) or parser)._actions, f"-o {file}", whole=True)
+    load_opts(parser, opt)
 
 
-def accept_reduce_on_plateau() -> None:
-    """Accept `verbose` for ReduceLROnPlateau, which torch dropped and ParlAI's default scheduler passes."""
-    if "verbose" in inspect.signature(torch_schedulers.ReduceLROnPlateau.__init__).parameters:
-        return
-
-    def __init__(
-        self: Any, optimizer: Any, patience: int, decay: float, warmup_updates: int, warmup_rate: float
-    ) -> None:
-        parlai_schedulers.ParlAILRScheduler.__init__(self, warmup_updates, warmup_rate)
-        self.scheduler = torch_schedulers.ReduceLROnPlateau(optimizer, "min", factor=decay, patience=patience)
-
-    parlai_schedulers.ReduceOnPlateauLRScheduler.__init__ = __init__
+def accept_reduce_on_plateau(
+    self: Any, optimizer: Any, patience: int, decay: float, warmup_updates: int, warmup_rate: float
+) -> None:
+    """Initialise ParlAI's default scheduler without `verbose`, which torch's ReduceLROnPlateau no longer accepts."""
+    parlai_schedulers.ParlAILRScheduler.__init__(self, warmup_updates, warmup_rate)
+    self.scheduler = torch_schedulers.ReduceLROnPlateau(optimizer, "min", factor=decay, patience=patience)
 
 
-def keep_values_of_flags() -> None:
-    """Keep the underscores of a value in `--flag=value`, which ParlAI makes hyphens as in the flag: another file."""
-
-    def fix_underscores(args: Sequence[Any] | None) -> list[Any]:
-        return [fixed(arg) for arg in args or ()]
-
-    def fixed(arg: Any) -> Any:
-        if not isinstance(arg, str) or not arg.startswith("-"):
-            return arg
-        flag, equals, value = arg.partition("=")
-        return f"{flag.replace('_', '-')}{equals}{value}"
-
-    parlai.core.params.fix_underscores = fix_underscores
+def fix_underscores(args: Sequence[Any] | None) -> list[Any]:
+    """Do as ParlAI's function, but keep the underscores of a value in `--flag=value`: with hyphens it is another."""
+    fixed = []
+    for arg in args or ():
+        if isinstance(arg, str) and arg.startswith("-"):
+            flag, equals, value = arg.partition("=")
+            arg = f"{flag.replace('_', '-')}{equals}{value}"
+        fixed.append(arg)
+    return fixed
 
 
-def say_parse_errors_in_one_line() -> None:
+def say_parse_errors_in_one_line(parser: Any, message: str) -> NoReturn:
     """Report a wrong flag in one line; ParlAI prints hundreds of lines of help before it."""
-
-    def error(self: Any, message: str) -> NoReturn:
-        exit_with_one_line(getattr(self, "_help_subparser", None) or self, message)  # of `parlai train_model`
-
-    ParlaiParser.error = error
+    exit_with_one_line(getattr(parser, "_help_subparser", None) or parser, message)  # of `parlai train_model`
 
 
 def exit_with_one_sentence() -> None:
@@ -215,37 +181,27 @@ def exit_with_one_sentence() -> None:
     sys.excepthook = hook
 
 
-def say_what_cannot_be_downloaded() -> None:
+def say_what_cannot_be_downloaded(download: Any, url: str, path: str, fname: str, *given: Any, **named: Any) -> Any:
     """Refuse a download of ParlAI's tasks at once, in one sentence, if its server cannot be reached.
 
     ParlAI tries for a quarter of a minute and ends in a traceback.
     """
-    download = build_data.download
-
-    def reachable_download(url: str, path: str, fname: str, *given: Any, **named: Any) -> Any:
-        if os.path.exists(os.path.join(path, fname)) or is_reachable(url):
-            return download(url, path, fname, *given, **named)
-        raise InputError(
-            f"{fname} cannot be downloaded: {urlsplit(url).hostname} cannot be reached from here. Copy {path} from a "
-            f"machine that has it (--datapath names its parent), or give a --task that needs no download: "
-            f"polyagents.tasks.sample, or polyagents.tasks.table with your own data."
-        )
-
-    build_data.download = reachable_download
+    if os.path.exists(os.path.join(path, fname)) or is_reachable(url):
+        return download(url, path, fname, *given, **named)
+    raise InputError(
+        f"{fname} cannot be downloaded: {urlsplit(url).hostname} cannot be reached from here. Copy {path} from a "
+        f"machine that has it (--datapath names its parent), or give a --task that needs no download: "
+        f"polyagents.tasks.sample, or polyagents.tasks.table with your own data."
+    )
 
 
-def list_all_options_on_request() -> None:
+def list_all_options_on_request(log_all: Any, opt: Opt, *header: str) -> None:
     """Log the options that were given; ParlAI logs all 170 of them before every run and chat.
 
     `--verbose true` still lists all, and so does the options file next to the model.
     """
-    log_all = Opt.log
-
-    def log_given(self: Opt, *header: str) -> None:
-        if self.get("verbose"):
-            log_all(self, *header)
-            return
-        given = ", ".join(f"{name}: {value}" for name, value in sorted(self.get("override", {}).items()))
-        logging.info(f"Options that were given: {given or 'none'} (all of them: --verbose true)")
-
-    Opt.log = log_given
+    if opt.get("verbose"):
+        log_all(opt, *header)
+        return
+    given = ", ".join(f"{name}: {value}" for name, value in sorted(opt.get("override", {}).items()))
+    logging.info(f"Options that were given: {given or 'none'} (all of them: --verbose true)")

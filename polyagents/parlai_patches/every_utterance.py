@@ -23,6 +23,7 @@ from parlai.core.opt import Opt
 from parlai.core.teachers import ChunkTeacher, DialogTeacher, FixedDialogTeacher
 
 from polyagents.parlai_patches.train_loop import is_training_run
+from polyagents.parlai_patches.wrapping import wrap
 
 NOT_SAID = re.compile(r"(your|partner's) persona: .*|__SILENCE__|\s*")  # prefixes of lines that are not utterances
 SPEAKER = re.compile(r"^participant \d+: ?")  # before each line of a context of ParlAI's dstc7, but not of labels
@@ -67,25 +68,20 @@ def utterances(episode: Sequence[Message]) -> Iterator[Said]:
 @functools.cache
 def apply() -> None:
     """Make ParlAI's teachers follow the flag (idempotent)."""
-    FixedDialogTeacher.__init__ = with_added_targets(FixedDialogTeacher.__init__)
+    wrap("__init__", with_added_targets, FixedDialogTeacher)
 
 
-def with_added_targets(initialise: Any) -> Any:
-    """Wrap a teacher's constructor: it adds targets if it is for a training set and the flag says so.
+def with_added_targets(initialise: Any, teacher: Any, opt: Opt, shared: dict[str, Any] | None = None) -> None:
+    """Initialise a teacher, and add targets if it is for a training set and the flag says so.
 
     A class with `has_own_targets` is not changed: its data say which utterances are targets.
     """
-
-    @functools.wraps(initialise)
-    def patched(self: Any, opt: Opt, shared: dict[str, Any] | None = None) -> None:
-        initialise(self, opt, shared)
-        asked = opt.get("every_utterance") and is_training_run(opt) and not getattr(self, "has_own_targets", False)
-        if asked and shared is None:  # the other teachers of a batch get their mutators from this one
-            self.mutators.insert(0, EveryUtterance(opt))  # the user's --mutators see the task's own messages in it
-            if not isinstance(self, ChunkTeacher):  # the teacher does not count these itself
-                self.num_examples = functools.cache(lambda: count_examples(self))
-
-    return patched
+    initialise(teacher, opt, shared)
+    asked = opt.get("every_utterance") and is_training_run(opt) and not getattr(teacher, "has_own_targets", False)
+    if asked and shared is None:  # the other teachers of a batch get their mutators from this one
+        teacher.mutators.insert(0, EveryUtterance(opt))  # the user's --mutators see the task's own messages in it
+        if not isinstance(teacher, ChunkTeacher):  # the teacher does not count these itself
+            teacher.num_examples = functools.cache(lambda: count_examples(teacher))
 
 
 def count_examples(teacher: Any) -> int:

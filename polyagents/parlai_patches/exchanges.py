@@ -24,6 +24,7 @@ from parlai.scripts import eval_model, train_model
 from parlai.utils.distributed import get_rank, num_workers
 
 from polyagents.files.hashing import utf8
+from polyagents.parlai_patches.wrapping import wrap
 
 PARLAIS_SEED = 42  # of eval_model, for a task that draws its candidates
 
@@ -187,33 +188,26 @@ def world_in_order(opt: Opt, agent: Any, limit: float = math.inf) -> World:
     return ordered
 
 
-def in_order(load_eval_worlds: Any) -> Any:
-    """Wrap ParlAI's creation of worlds for validation and test: our rankers get theirs in order."""
-
-    @functools.wraps(load_eval_worlds)
-    def patched(agent: Any, opt: Opt, datatype: str) -> Any:
-        ours = world_in_order if hasattr(agent, "hears_itself") else train_model.create_task
-        with mock.patch.object(train_model, "create_task", ours):
-            return load_eval_worlds(agent, opt, datatype)
-
-    return patched
+def with_ours_in_order(load_eval_worlds: Any, agent: Any, opt: Opt, datatype: str) -> Any:
+    """Create ParlAI's worlds for validation and test; our rankers get theirs in order."""
+    ours = world_in_order if hasattr(agent, "hears_itself") else train_model.create_task
+    with mock.patch.object(train_model, "create_task", ours):
+        return load_eval_worlds(agent, opt, datatype)
 
 
 def patch_eval_model() -> None:
     """Let ParlAI's eval_model evaluate our rankers in order, and exactly `--num-examples` (idempotent)."""
-    evaluate = eval_model._eval_single_world
-    if getattr(evaluate, "of_polyagents", False):
-        return
+    if not hasattr(eval_model._eval_single_world, "__wrapped__"):
+        wrap("_eval_single_world", evaluate_in_order, eval_model)
 
-    def patched(opt: Opt, agent: Any, task: str) -> Any:
-        if not hasattr(agent, "hears_itself"):
-            return evaluate(opt, agent, task)
-        limit = opt["num_examples"] if opt["num_examples"] > 0 else math.inf
-        with mock.patch.object(eval_model, "create_task", functools.partial(world_in_order, limit=limit)):
-            return evaluate(Opt(opt | {"num_examples": -1}), agent, task)
 
-    patched.of_polyagents = True  # type: ignore[attr-defined]
-    eval_model._eval_single_world = patched
+def evaluate_in_order(evaluate: Any, opt: Opt, agent: Any, task: str) -> Any:
+    """Evaluate an agent on a task as ParlAI does, but one of our rankers in order."""
+    if not hasattr(agent, "hears_itself"):
+        return evaluate(opt, agent, task)
+    limit = opt["num_examples"] if opt["num_examples"] > 0 else math.inf
+    with mock.patch.object(eval_model, "create_task", functools.partial(world_in_order, limit=limit)):
+        return evaluate(Opt(opt | {"num_examples": -1}), agent, task)
 
 
 def exchanges(world: WorldInOrder) -> Iterator[tuple[Any, Any]]:

@@ -36,31 +36,23 @@ def is_silent() -> bool:
     return quiet or not is_primary_worker()
 
 
-def moving_the_bar(get_time: Any) -> Any:
-    """Wrap ParlAI's `_get_time`, which its loop calls once after each batch."""
-
-    def patched(self: Any, world: Any) -> Any:
-        times = get_time(self, world)
-        if hasattr(self, "bar"):
-            self.bar.show(self._train_steps, last_update(self, times[0]), functools.partial(figures_of, self.agent))
-        return times
-
-    return patched
+def move_the_bar(get_time: Any, loop: TrainLoop, world: Any) -> Any:
+    """Do as ParlAI's `_get_time`, which its loop calls once after each batch, and move the bar."""
+    times = get_time(loop, world)
+    if hasattr(loop, "bar"):
+        loop.bar.show(loop._train_steps, last_update(loop, times[0]), functools.partial(figures_of, loop.agent))
+    return times
 
 
-def with_evaluation_bar(run_single_eval: Any) -> Any:
-    """Wrap ParlAI's `_run_single_eval`: a bar for a validation or test of some seconds and more."""
-
-    def patched(self: Any, opt: Any, world: Any, *args: Any, **kwargs: Any) -> Any:
-        split = str(world.opt.get("datatype", "")).split(":")[0]
-        shown: dict[str, Any] = {"desc": f"Evaluating {split}", "unit": " examples", "delay": SLOW, "leave": False}
-        with (
-            Bar(total=world.num_examples(), disable=is_silent(), **shown) as bar,
-            mock.patch.object(world, "report", counting(world.report, bar)),
-        ):
-            return run_single_eval(self, opt, world, *args, **kwargs)
-
-    return patched
+def with_evaluation_bar(run_single_eval: Any, loop: TrainLoop, opt: Any, world: Any, *args: Any) -> Any:
+    """Do as ParlAI's `_run_single_eval`, with a bar for a validation or test of some seconds and more."""
+    split = str(world.opt.get("datatype", "")).split(":")[0]
+    shown: dict[str, Any] = {"desc": f"Evaluating {split}", "unit": " examples", "delay": SLOW, "leave": False}
+    with (
+        Bar(total=world.num_examples(), disable=is_silent(), **shown) as bar,
+        mock.patch.object(world, "report", counting(world.report, bar)),
+    ):
+        return run_single_eval(loop, opt, world, *args)
 
 
 def counting(report: Callable[[], Mapping[str, Any]], bar: Bar) -> Callable[[], Mapping[str, Any]]:

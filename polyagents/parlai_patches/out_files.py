@@ -10,25 +10,25 @@ from parlai.core.script import ParlaiScript
 from parlai.scripts import eval_model, train_model
 
 from polyagents.files.own_folder import check_out_file, files_read, make_folder_of
+from polyagents.parlai_patches.wrapping import wrap
 
 
 @functools.cache
 def apply() -> None:
     """Patch ParlAI's scripts (idempotent)."""
-    run = ParlaiScript._run_from_parser_and_opt.__func__
+    wrap("_run_from_parser_and_opt", run_checked, ParlaiScript)
+    wrap("get_task_world_logs", name_of_log, eval_model, train_model)
 
-    def run_checked(cls: type[ParlaiScript], opt: Opt, parser: ParlaiParser) -> Any:
-        check(opt)
-        return run(cls, opt, parser)
 
-    ParlaiScript._run_from_parser_and_opt = classmethod(run_checked)
-    logs_of = eval_model.get_task_world_logs
+def run_checked(run: Any, script: type[ParlaiScript], opt: Opt, parser: ParlaiParser) -> Any:
+    """Run a script of ParlAI's after a check of its output files."""
+    check(opt)
+    return run(script, opt, parser)
 
-    def get_task_world_logs(task: str, *given: Any, **named: Any) -> str:
-        return logs_of(task.replace(".", "_"), *given, **named)  # the log's name would lose what follows the last dot
 
-    for script in (eval_model, train_model):
-        script.get_task_world_logs = get_task_world_logs
+def name_of_log(name_of: Any, task: str, *given: Any, **named: Any) -> Any:
+    """Return ParlAI's name of a log; it would lose what follows the last dot of the task's name."""
+    return name_of(task.replace(".", "_"), *given, **named)
 
 
 def check(opt: Opt) -> None:

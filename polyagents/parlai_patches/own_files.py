@@ -12,6 +12,7 @@ from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError, NoTestSplit, first_line
 from polyagents.files.lines import opened, text_lines, without_mark
+from polyagents.parlai_patches.wrapping import wrap
 
 FORMATS = {"fromfile": ("txt", "ParlAI's text format"), "jsonfile": ("jsonl", "ParlAI's JSON lines, a dialogue each")}
 
@@ -19,10 +20,10 @@ FORMATS = {"fromfile": ("txt", "ParlAI's text format"), "jsonfile": ("jsonl", "P
 @functools.cache
 def apply() -> None:
     """Patch ParlAI's readers of files (idempotent)."""
-    for teacher in (ConversationTeacher, FbDeprecatedDialogTeacher):
-        teacher.setup_data = yielding_examples(teacher.setup_data)
-    ParlAIDialogTeacher._setup_data = reading_examples(ParlAIDialogTeacher._setup_data)
-    DialogData.__init__ = with_examples(DialogData.__init__)
+    wrap("setup_data", yield_examples, ConversationTeacher)
+    wrap("setup_data", yield_examples, FbDeprecatedDialogTeacher)
+    wrap("_setup_data", keep_examples, ParlAIDialogTeacher)
+    wrap("__init__", with_examples, DialogData)
 
 
 def check(task: str, opt: Opt) -> None:
@@ -57,44 +58,33 @@ def check(task: str, opt: Opt) -> None:
         raise InputError(f"{file} cannot be read ({error.strerror}); give another {flag}.") from error
 
 
-def yielding_examples(setup_data: Any) -> Any:
-    """Wrap a reader that yields its examples."""
-
-    def patched(self: Any, path: str) -> Iterator[Any]:
-        with refused_where_damaged(path):
-            yield from setup_data(self, path)
-
-    return patched
+def yield_examples(setup_data: Any, teacher: Any, path: str) -> Iterator[Any]:
+    """Read a task's file as a teacher of ParlAI does that yields its examples."""
+    with refused_where_damaged(path):
+        yield from setup_data(teacher, path)
 
 
-def reading_examples(setup_data: Any) -> Any:
-    """Wrap a reader that keeps its examples."""
-
-    def patched(self: Any, path: str) -> None:
-        with refused_where_damaged(path):
-            setup_data(self, path)
-
-    return patched
+def keep_examples(setup_data: Any, teacher: Any, path: str) -> None:
+    """Read a task's file as a teacher of ParlAI does that keeps its examples."""
+    with refused_where_damaged(path):
+        setup_data(teacher, path)
 
 
-def with_examples(init: Any) -> Any:
-    """Wrap the making of a task's data, so that a file without examples is refused: a stream would look for ever."""
+def with_examples(init: Any, data: Any, opt: Opt, data_loader: Any = None, *args: Any, **kwargs: Any) -> None:
+    """Initialise a task's data, but refuse a file without examples: a stream would look for them for ever."""
 
-    def patched(self: Any, opt: Opt, data_loader: Any = None, *args: Any, **kwargs: Any) -> None:
-        def load(path: Any) -> Iterator[Any]:
-            found = False
-            for example in data_loader(path):
-                found = True
-                yield example
-            if not found:
-                split = DatatypeHelper.fold(opt["datatype"])
-                raise (NoTestSplit if split == "test" else InputError)(
-                    f"{path} has no examples that can be used in {split}; mend it, or give another --task."
-                )
+    def load(path: Any) -> Iterator[Any]:
+        found = False
+        for example in data_loader(path):
+            found = True
+            yield example
+        if not found:
+            split = DatatypeHelper.fold(opt["datatype"])
+            raise (NoTestSplit if split == "test" else InputError)(
+                f"{path} has no examples that can be used in {split}; mend it, or give another --task."
+            )
 
-        init(self, opt, data_loader and load, *args, **kwargs)
-
-    return patched
+    init(data, opt, data_loader and load, *args, **kwargs)
 
 
 @contextlib.contextmanager

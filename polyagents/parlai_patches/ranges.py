@@ -27,6 +27,7 @@ from polyagents.arguments import (
 )
 from polyagents.errors import InputError
 from polyagents.options import fields_of
+from polyagents.parlai_patches.wrapping import wrap
 from polyagents.training_loop.training_options import LoopOptions
 
 
@@ -106,14 +107,14 @@ NUMBERS: dict[Any, Callable[[str], Any]] = {int: Whole(-(2**63)), float: any_num
 
 def apply() -> None:
     """Patch ParlAI's parser."""
-    parse = ParlaiParser.parse_known_args
+    wrap("parse_known_args", parse_limited, ParlaiParser)
 
-    def parse_known_args(self: ParlaiParser, *args: Any, **kwargs: Any) -> Any:
-        for action in self._actions:
-            limit_numbers(action)
-        return parse(self, *args, **kwargs)
 
-    ParlaiParser.parse_known_args = parse_known_args
+def parse_limited(parse: Any, parser: ParlaiParser, *args: Any, **kwargs: Any) -> Any:
+    """Parse flags, of which those that take numbers have their ranges."""
+    for action in parser._actions:
+        limit_numbers(action)
+    return parse(parser, *args, **kwargs)
 
 
 def limit_numbers(action: argparse.Action) -> None:

@@ -3,6 +3,7 @@
 training_loop/budget.py decides, once the number of examples is known.
 """
 
+import functools
 import math
 import time
 from collections.abc import Callable, Mapping
@@ -63,7 +64,7 @@ def begin_plan(loop: TrainLoop) -> None:
     first = loop.valid_reports[0] if loop.valid_reports else {}
     before = first.get("train_time", 0.0) if first.get("train_steps") == 0 else 0.0
     loop.begun = float(train_model.sync_object(before))
-    loop.world.shutdown = at_the_end(loop, loop.world.shutdown)
+    loop.world.shutdown = functools.partial(shut_down, loop.world.shutdown, loop)
 
 
 def decide(loop: TrainLoop, **values: Any) -> None:
@@ -165,31 +166,27 @@ def first_batch(loop: TrainLoop) -> tuple[float, float]:
     return float(first[0]), float(first[1])
 
 
-def with_grace(validate: Any) -> Any:
-    """Wrap ParlAI's `validate`, with the ties and the patience of training_loop/trainer.py.
+def validate_with_grace(validate: Any, loop: TrainLoop) -> Any:
+    """Do as ParlAI's `validate`, with the ties and the patience of training_loop/trainer.py.
 
     While the rate falls to zero, a later model is kept if it is about as good (`least_kept`). Patience counts no
     validation of the warm-up or of the first pass over the examples.
     """
-
-    def patched(self: Any) -> Any:
-        if not hasattr(self, "validates"):
-            return validate(self)
-        before = self.best_valid
-        if before is not None and self.agent.opt["lr_scheduler"] in ENDING and self.valid_reports:
-            self.good_enough = before, least_to_keep(self, self.valid_optim * before)
-        scheduler = getattr(self.agent, "scheduler", None)
-        if self._total_epochs < 1 or (scheduler is not None and scheduler._is_lr_warming_up()):
-            self.impatience = -1  # ParlAI adds one
-        stop = bool(validate(self))
-        keep_if_good_enough(self)
-        self.good_enough = None
-        if self.best_valid != before:
-            self.noted_of_kept = vars(self).get("noted")  # at the end, M is not evaluated on the same again
-        self.agent.phase["training"] = True  # so is a batch without a label
-        return stop
-
-    return patched
+    if not hasattr(loop, "validates"):
+        return validate(loop)
+    before = loop.best_valid
+    if before is not None and loop.agent.opt["lr_scheduler"] in ENDING and loop.valid_reports:
+        loop.good_enough = before, least_to_keep(loop, loop.valid_optim * before)
+    scheduler = getattr(loop.agent, "scheduler", None)
+    if loop._total_epochs < 1 or (scheduler is not None and scheduler._is_lr_warming_up()):
+        loop.impatience = -1  # ParlAI adds one
+    stop = bool(validate(loop))
+    keep_if_good_enough(loop)
+    loop.good_enough = None
+    if loop.best_valid != before:
+        loop.noted_of_kept = vars(loop).get("noted")  # at the end, M is not evaluated on the same again
+    loop.agent.phase["training"] = True  # so is a batch without a label
+    return stop
 
 
 def keep_if_good_enough(loop: TrainLoop) -> None:
@@ -206,15 +203,11 @@ def keep_if_good_enough(loop: TrainLoop) -> None:
     loop.saved = True
 
 
-def at_the_end(loop: TrainLoop, shutdown: Callable[[], None]) -> Callable[[], None]:
-    """Wrap the end of the world of a run: its last state, whose rate was the smallest, is validated, too."""
-
-    def patched() -> None:
-        if loop.validates and loop.run_progress == 1.0:
-            validate_once_more(loop)
-        shutdown()
-
-    return patched
+def shut_down(shutdown: Callable[[], None], loop: TrainLoop) -> None:
+    """End the world of a run; its last state, whose rate was the smallest, is validated before, too."""
+    if loop.validates and loop.run_progress == 1.0:
+        validate_once_more(loop)
+    shutdown()
 
 
 def validate_once_more(loop: TrainLoop) -> None:
@@ -229,21 +222,17 @@ def validate_once_more(loop: TrainLoop) -> None:
 # ---- the learning rate -----------------------------------------------------------------------------------------------
 
 
-def telling_progress(get_time: Any) -> Any:
-    """Wrap ParlAI's `_get_time`, which its loop calls after each batch: learning rate and dropout follow the run."""
-
-    def patched(self: Any, world: Any) -> Any:
-        times = get_time(self, world)
-        if hasattr(self, "run_progress"):
-            self.run_progress = budget_of(self).progress(self._train_steps, self._total_epochs, times[0], self.begun)
-            follow = getattr(self.agent.scheduler, "follow", None)
-            if follow is not None and not self.agent._number_grad_accum:
-                follow(self.run_progress)
-        if hasattr(self, "dropout"):
-            self.dropout.follow(self._total_epochs)
-        return times
-
-    return patched
+def follow_progress(get_time: Any, loop: TrainLoop, world: Any) -> Any:
+    """Do as ParlAI's `_get_time`, which its loop calls after each batch: learning rate and dropout follow the run."""
+    times = get_time(loop, world)
+    if hasattr(loop, "run_progress"):
+        loop.run_progress = budget_of(loop).progress(loop._train_steps, loop._total_epochs, times[0], loop.begun)
+        follow = getattr(loop.agent.scheduler, "follow", None)
+        if follow is not None and not loop.agent._number_grad_accum:
+            follow(loop.run_progress)
+    if hasattr(loop, "dropout"):
+        loop.dropout.follow(loop._total_epochs)
+    return times
 
 
 def kept_report(loop: TrainLoop) -> Mapping[str, Any] | None:

@@ -38,6 +38,7 @@ from polyagents.models.architecture import ARCHITECTURES, MISSING, is_known
 from polyagents.models.model_options import of_finished_model
 from polyagents.parlai_files.parlai_options import read_whole
 from polyagents.parlai_patches import own_files, ranges
+from polyagents.parlai_patches.wrapping import wrap
 
 OURS = "polyagents:"
 OUR_TASKS = "polyagents.tasks."
@@ -70,55 +71,53 @@ class NamedByFile(str):
 def apply() -> None:
     """Patch ParlAI (idempotent)."""
     Opt.load = classmethod(lambda cls, optfile: load(optfile))
-    load_by_name = parlai.core.loader.load_agent_module
+    loader, params, teachers = parlai.core.loader, parlai.core.params, parlai.core.teachers
+    wrap("load_agent_module", load_agent, loader, parlai.core.agents, params)
+    wrap("load_teacher_module", load_teacher, loader, params, teachers)
+    wrap("load_mutator_types", load_mutators, parlai.core.mutators.Mutator)
+    wrap("create_task_agent_from_taskname", create_task_agents, teachers, parlai.core.worlds)
 
-    def load_agent_module(name: str) -> Any:
-        if isinstance(name, NamedByFile):
-            raise InputError(refusal(name))
-        ours = "bi, poly, uni, cross (with polyagents in place of parlai), polyagents:PolyEncoder and so on"
-        hint = did_you_mean(name, AGENTS, OURS)
-        sentence = f"--model {name}: there is no such agent{hint}; give {ours}, or one of ParlAI's"
-        if not name:
-            raise InputError(f"{sentence}.")
-        with naming(sentence, "agents", name):
-            return load_by_name(name)
 
-    for module in (parlai.core.loader, parlai.core.agents, parlai.core.params):
-        module.load_agent_module = load_agent_module
-    load_task = parlai.core.loader.load_teacher_module
+def load_agent(load_agent_module: Any, name: str) -> Any:
+    """Load the class of an agent as ParlAI does, unless only a file names it."""
+    if isinstance(name, NamedByFile):
+        raise InputError(refusal(name))
+    ours = "bi, poly, uni, cross (with polyagents in place of parlai), polyagents:PolyEncoder and so on"
+    hint = did_you_mean(name, AGENTS, OURS)
+    sentence = f"--model {name}: there is no such agent{hint}; give {ours}, or one of ParlAI's"
+    if not name:
+        raise InputError(f"{sentence}.")
+    with naming(sentence, "agents", name):
+        return load_agent_module(name)
 
-    def load_teacher_module(name: str) -> Any:
-        parts = name.strip().split(":")[0].split(".")
-        if name not in parlai.core.loader.TEACHER_REGISTRY and not all(map(str.isidentifier, parts)):
-            raise InputError(no_such_task(name))  # no module can have this name
-        sentence = f"--task {name}: that task has no such teacher; give the task without what follows :"
-        with naming(no_such_task(name).rstrip("."), "tasks", name), naming(sentence, "", name):
-            return load_task(name)
 
-    for module in (parlai.core.loader, parlai.core.params, parlai.core.teachers):
-        module.load_teacher_module = load_teacher_module
-    load_mutators = parlai.core.mutators.Mutator.load_mutator_types
+def load_teacher(load_teacher_module: Any, name: str) -> Any:
+    """Load the class of a task as ParlAI does."""
+    parts = name.strip().split(":")[0].split(".")
+    if name not in parlai.core.loader.TEACHER_REGISTRY and not all(map(str.isidentifier, parts)):
+        raise InputError(no_such_task(name))  # no module can have this name
+    sentence = f"--task {name}: that task has no such teacher; give the task without what follows :"
+    with naming(no_such_task(name).rstrip("."), "tasks", name), naming(sentence, "", name):
+        return load_teacher_module(name)
 
-    def load_mutator_types(names: str | None) -> Any:
-        try:
-            return load_mutators(names)
-        except KeyError as error:
-            hint = did_you_mean(str(error.args[0]), parlai.core.mutators.MUTATOR_REGISTRY)
-            raise InputError(f"--mutators {error.args[0]}: there is no such mutator{hint}.") from error
 
-    parlai.core.mutators.Mutator.load_mutator_types = staticmethod(load_mutator_types)
-    create = parlai.core.teachers.create_task_agent_from_taskname
+def load_mutators(load_mutator_types: Any, cls: Any, names: str | None) -> Any:
+    """Load the classes of mutators as ParlAI does."""
+    try:
+        return load_mutator_types(cls, names)
+    except KeyError as error:
+        hint = did_you_mean(str(error.args[0]), parlai.core.mutators.MUTATOR_REGISTRY)
+        raise InputError(f"--mutators {error.args[0]}: there is no such mutator{hint}.") from error
 
-    def create_task_agents(opt: Opt) -> Any:
-        for name in filter(None, (opt.get("task") or "").split(",")):
-            found = load_teacher_module(name)
-            if not isinstance(found, type) or not issubclass(found, Agent):  # such as ParlAI's tasks for people
-                raise InputError(f"--task {name}: that task has no messages to read; give another.")
-            own_files.check(name, opt)
-        return create(opt)
 
-    for module in (parlai.core.teachers, parlai.core.worlds):
-        module.create_task_agent_from_taskname = create_task_agents
+def create_task_agents(create: Any, opt: Opt) -> Any:
+    """Create the teachers of the tasks as ParlAI does, if there are such tasks, with their files."""
+    for name in filter(None, (opt.get("task") or "").split(",")):
+        found = parlai.core.loader.load_teacher_module(name)
+        if not isinstance(found, type) or not issubclass(found, Agent):  # such as ParlAI's tasks for people
+            raise InputError(f"--task {name}: that task has no messages to read; give another.")
+        own_files.check(name, opt)
+    return create(opt)
 
 
 @functools.cache  # asked whenever a task is loaded

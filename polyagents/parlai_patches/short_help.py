@@ -3,8 +3,11 @@
 import argparse
 import functools
 import sys
+from typing import Any
 
 from parlai.core import script
+
+from polyagents.parlai_patches.wrapping import wrap
 
 OURS = "(polyagents)"  # with which the titles of our groups end
 MOST_USED = (
@@ -32,12 +35,12 @@ MOST_USED = (
 @functools.cache
 def apply() -> None:
     """Patch ParlAI's parser of a command (idempotent)."""
-    everything = script._SubcommandParser.format_help
+    wrap("format_help", format_help, script._SubcommandParser)
 
-    def format_help(self: argparse.ArgumentParser) -> str:
-        return everything(self) if "--helpall" in sys.argv else short_help(self)
 
-    script._SubcommandParser.format_help = format_help
+def format_help(everything: Any, parser: argparse.ArgumentParser) -> str:
+    """Return the help, a short one unless all flags are asked for."""
+    return str(everything(parser)) if "--helpall" in sys.argv else short_help(parser)
 
 
 def short_help(parser: argparse.ArgumentParser) -> str:

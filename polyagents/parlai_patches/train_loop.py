@@ -10,7 +10,7 @@ import functools
 import io
 import json
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 from unittest import mock
@@ -27,9 +27,10 @@ from polyagents.files.json_files import fits, parse_json, read_json
 from polyagents.model_files import initial_weights
 from polyagents.model_files.saving import refuse_other_file
 from polyagents.parlai_patches import run_plan
-from polyagents.parlai_patches.exchanges import WorldInOrder, in_order
-from polyagents.parlai_patches.loop_bar import moving_the_bar, progress_bar, with_evaluation_bar
+from polyagents.parlai_patches.exchanges import WorldInOrder, with_ours_in_order
+from polyagents.parlai_patches.loop_bar import move_the_bar, progress_bar, with_evaluation_bar
 from polyagents.parlai_patches.training_end import UPDATES, with_summary
+from polyagents.parlai_patches.wrapping import wrap
 from polyagents.timings import training_machine
 from polyagents.training import distributed
 
@@ -53,10 +54,6 @@ class Noted:
     reports: list[Any] = field(default_factory=list)
 
 
-Progress = Callable[[TrainLoop], str]
-"""A loop -> what its .trainstats are to hold."""
-
-
 def is_training_run(opt: Opt) -> bool:
     """Return whether an agent with these options is to be trained."""
     datatype = opt.get("datatype", "")
@@ -66,14 +63,15 @@ def is_training_run(opt: Opt) -> bool:
 @functools.cache
 def patch() -> None:
     """Replace seven methods of ParlAI's loop (idempotent)."""
-    TrainLoop.train_steps = after_resuming(TrainLoop.train_steps)
-    progress = functools.partial(progress_of, TrainLoop._save_train_stats)
-    TrainLoop.save_model = with_checkpoint(TrainLoop.save_model, progress)
-    TrainLoop._save_train_stats = with_atomic_progress(progress)
-    TrainLoop._get_time = run_plan.telling_progress(moving_the_bar(TrainLoop._get_time))
-    TrainLoop.validate = run_plan.with_grace(TrainLoop.validate)
-    TrainLoop._run_single_eval = noting_reports(with_evaluation_bar(TrainLoop._run_single_eval))
-    TrainLoop.train = with_summary(TrainLoop.train)
+    wrap("train_steps", resume_and_train, TrainLoop)
+    wrap("save_model", save_with_checkpoint, TrainLoop)
+    wrap("_save_train_stats", save_progress, TrainLoop)
+    wrap("_get_time", move_the_bar, TrainLoop)
+    wrap("_get_time", run_plan.follow_progress, TrainLoop)
+    wrap("validate", run_plan.validate_with_grace, TrainLoop)
+    wrap("_run_single_eval", with_evaluation_bar, TrainLoop)
+    wrap("_run_single_eval", note_report, TrainLoop)
+    wrap("train", with_summary, TrainLoop)
 
 
 @functools.cache
@@ -82,22 +80,21 @@ def patch_for_all_agents() -> None:
 
     A run whose task has no test set then ends well, and a dictionary is also built with `--num-workers`.
     """
-    train_model.load_eval_worlds = without_missing_test_sets(in_order(train_model.load_eval_worlds))
-    TrainLoop._run_eval = with_the_metric(over_first_examples(over_test_worlds(TrainLoop._run_eval)))
-    build_dict.create_task = in_this_process(build_dict.create_task)
-    TrainLoop.__init__ = of_training_data(TrainLoop.__init__)
+    wrap("load_eval_worlds", with_ours_in_order, train_model)
+    wrap("load_eval_worlds", without_missing_test_sets, train_model)
+    wrap("_run_eval", over_test_worlds, TrainLoop)
+    wrap("_run_eval", over_first_examples, TrainLoop)
+    wrap("_run_eval", with_the_metric, TrainLoop)
+    wrap("create_task", in_this_process, build_dict)
+    wrap("__init__", of_training_data, TrainLoop)
 
 
-def of_training_data(init: Any) -> Any:
-    """Wrap ParlAI's loop: it checks its options first, and keeps the smallest loss and rank of any task."""
-
-    def patched(self: Any, opt: Opt) -> None:
-        check_options(opt)
-        if opt["validation_metric"].rsplit("/")[-1] in (*ALWAYS_SMALLER, "rank"):
-            opt["validation_metric_mode"] = opt["validation_metric_mode"] or "min"  # ParlAI: of its own names alone
-        init(self, opt)
-
-    return patched
+def of_training_data(init: Any, loop: TrainLoop, opt: Opt) -> None:
+    """Begin ParlAI's loop: it checks its options first, and keeps the smallest loss and rank of any task."""
+    check_options(opt)
+    if opt["validation_metric"].rsplit("/")[-1] in (*ALWAYS_SMALLER, "rank"):
+        opt["validation_metric_mode"] = opt["validation_metric_mode"] or "min"  # ParlAI: of its own names alone
+    init(loop, opt)
 
 
 def check_options(opt: Opt) -> None:
@@ -118,154 +115,143 @@ def check_options(opt: Opt) -> None:
         raise InputError(f"--final-extra-opt {file}: the options have no datatype; add one, such as valid.")
 
 
-def in_this_process(create_task: Any) -> Any:
-    """Wrap ParlAI's creation of a task: a dictionary is built without the worker processes of `--num-workers`.
+def in_this_process(create_task: Any, opt: Opt, *args: Any, **kwargs: Any) -> Any:
+    """Create a task for a dictionary, which is built without the worker processes of `--num-workers`.
 
     These ask it for things that only a model has. `--every-utterance` is off, too: it repeats lines for each target.
     """
-
-    def patched(opt: Opt, *args: Any, **kwargs: Any) -> Any:
-        return create_task(Opt(opt | {"num_workers": 0, "every_utterance": False}), *args, **kwargs)
-
-    return patched
+    return create_task(Opt(opt | {"num_workers": 0, "every_utterance": False}), *args, **kwargs)
 
 
-def without_missing_test_sets(load_eval_worlds: Any) -> Any:
-    """Wrap ParlAI's loading of test worlds, which fails for a task without a test set: such a task gets none."""
-
-    def patched(agent: Any, opt: Opt, datatype: str) -> list[Any]:
-        if datatype != "test":
-            return list(load_eval_worlds(agent, opt, datatype))
-        worlds = []
-        for task in (opt.get("evaltask") or opt["task"]).split(","):
-            try:
-                worlds += load_eval_worlds(agent, Opt(opt | {"task": task, "evaltask": None}), datatype)
-            except NoTestSplit as error:
-                logging.warning(f"The evaluation of test at the end skips {task}: {error}")
-        return worlds
-
-    return patched
+def without_missing_test_sets(load_eval_worlds: Any, agent: Any, opt: Opt, datatype: str) -> list[Any]:
+    """Load ParlAI's worlds for an evaluation; a task without a test set gets none, where ParlAI fails."""
+    if datatype != "test":
+        return list(load_eval_worlds(agent, opt, datatype))
+    worlds = []
+    for task in (opt.get("evaltask") or opt["task"]).split(","):
+        try:
+            worlds += load_eval_worlds(agent, Opt(opt | {"task": task, "evaltask": None}), datatype)
+        except NoTestSplit as error:
+            logging.warning(f"The evaluation of test at the end skips {task}: {error}")
+    return worlds
 
 
-def over_test_worlds(run_eval: Any) -> Any:
-    """Wrap ParlAI's evaluation: an empty report, and no file, if no task has a test set.
+# ---- evaluations: ParlAI's `_run_eval`, with more around it ----------------------------------------------------------
+
+
+def over_test_worlds(
+    run_eval: Any, loop: TrainLoop, worlds: list[Any], opt: Opt, datatype: str, *args: Any, **kwargs: Any
+) -> dict[str, Any]:
+    """Evaluate; if no task has a test set, the report is empty, and there is no file.
 
     ParlAI divides by the number of worlds, and identifies them by the index of their task among all.
     """
-
-    def patched(self: Any, worlds: list[Any], opt: Opt, datatype: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        if not worlds:
-            return {}
-        if datatype == "test":
-            opt = Opt(opt | {"task": ",".join(world.opt["task"] for world in worlds), "evaltask": None})
-        return dict(run_eval(self, worlds, opt, datatype, *args, **kwargs))
-
-    return patched
+    if not worlds:
+        return {}
+    if datatype == "test":
+        opt = Opt(opt | {"task": ",".join(world.opt["task"] for world in worlds), "evaltask": None})
+    return dict(run_eval(loop, worlds, opt, datatype, *args, **kwargs))
 
 
-def with_the_metric(run_eval: Any) -> Any:
-    """Wrap ParlAI's evaluation: refuse a --validation-metric that a validation does not report.
+def with_the_metric(
+    run_eval: Any, loop: TrainLoop, worlds: list[Any], opt: Opt, datatype: str, *args: Any, **kwargs: Any
+) -> dict[str, Any]:
+    """Evaluate, and refuse a --validation-metric that a validation does not report.
 
     A ranker is validated before its training, and the evaluation at the end chooses nothing by the metric.
     """
-
-    def patched(self: Any, worlds: list[Any], opt: Opt, datatype: str, *args: Any, **kwargs: Any) -> dict[str, Any]:
-        report: dict[str, Any] = run_eval(self, worlds, opt, datatype, *args, **kwargs)
-        name = opt["validation_metric"]
-        is_chosen = datatype == "valid" and not kwargs.get("write_log") and "loss" in report  # else there is no label
-        if is_chosen and name not in report:
-            same = [known for known in report if known.split("/")[-1] == name.split("/")[-1]]
-            raise InputError(
-                f"--validation-metric {name}: the validation of {opt.get('evaltask') or opt['task']} does not report "
-                f"that{did_you_mean(name, report)}; give one of {', '.join(same or report)}."
-            )
-        return report
-
-    return patched
+    report: dict[str, Any] = run_eval(loop, worlds, opt, datatype, *args, **kwargs)
+    name = opt["validation_metric"]
+    is_chosen = datatype == "valid" and not kwargs.get("write_log") and "loss" in report  # else there is no label
+    if is_chosen and name not in report:
+        same = [known for known in report if known.split("/")[-1] == name.split("/")[-1]]
+        raise InputError(
+            f"--validation-metric {name}: the validation of {opt.get('evaltask') or opt['task']} does not report "
+            f"that{did_you_mean(name, report)}; give one of {', '.join(same or report)}."
+        )
+    return report
 
 
-def over_first_examples(run_eval: Any) -> Any:
-    """Wrap ParlAI's evaluation: of worlds in order, exactly as many examples as wanted.
+def over_first_examples(
+    run_eval: Any,
+    loop: TrainLoop,
+    worlds: list[Any],
+    opt: Opt,
+    datatype: str,
+    max_exs: float = -1,
+    *args: Any,
+    **kwargs: Any,
+) -> dict[str, Any]:
+    """Evaluate, of worlds in order, exactly as many examples as wanted.
 
     What was evaluated with the same weights before is not evaluated again: at the end valid, if the validation that
     kept M was of all of it, and test, if a task gives its valid set for it, as ParlAI's convai2 does.
     """
-
-    def patched(
-        self: Any, worlds: list[Any], opt: Opt, datatype: str, max_exs: float = -1, *args: Any, **kwargs: Any
-    ) -> dict[str, Any]:
-        if not all(isinstance(world, WorldInOrder) for world in worlds):
-            return dict(run_eval(self, worlds, opt, datatype, max_exs, *args, **kwargs))
-        if max_exs > 0:
-            for place, world in enumerate(worlds):
-                world.limit = (int(max_exs) + place) // len(worlds)
-        known = vars(self).setdefault("evaluated", {})
-        is_final = kwargs.get("write_log") and "extra_log_suffix" not in kwargs
-        noted = Noted([world.num_examples() or world.limit for world in worlds])
-        if datatype == "test" and worlds and [world.digest_of_all() for world in worlds] == known.get("valid"):
-            logging.info(f"--task {opt['task']} gives its valid set for test: see the result on valid, above.")
-            known["test"] = known["valid"]
-            return dict(self.final_valid_report)
-        kept: Noted | None = vars(self).get("noted_of_kept")
-        again: Any = contextlib.nullcontext()
-        if datatype == "valid" and is_final and kept is not None and kept.sizes == noted.sizes:
-            noted, reports = kept, iter(kept.reports)
-            again = mock.patch.object(self, "_run_single_eval", lambda *_: next(reports))
-        self.noted = noted
-        with again:
-            report = dict(run_eval(self, worlds, opt, datatype, -1, *args, **kwargs))
-        noted.digests = noted.digests or [world.digest for world in worlds]
-        if kwargs.get("write_log"):  # at the end, of the best model
-            known[datatype] = noted.digests
-        return report
-
-    return patched
+    if not all(isinstance(world, WorldInOrder) for world in worlds):
+        return dict(run_eval(loop, worlds, opt, datatype, max_exs, *args, **kwargs))
+    if max_exs > 0:
+        for place, world in enumerate(worlds):
+            world.limit = (int(max_exs) + place) // len(worlds)
+    known = vars(loop).setdefault("evaluated", {})
+    is_final = kwargs.get("write_log") and "extra_log_suffix" not in kwargs
+    noted = Noted([world.num_examples() or world.limit for world in worlds])
+    if datatype == "test" and worlds and [world.digest_of_all() for world in worlds] == known.get("valid"):
+        logging.info(f"--task {opt['task']} gives its valid set for test: see the result on valid, above.")
+        known["test"] = known["valid"]
+        return dict(loop.final_valid_report)
+    kept: Noted | None = vars(loop).get("noted_of_kept")
+    again: Any = contextlib.nullcontext()
+    if datatype == "valid" and is_final and kept is not None and kept.sizes == noted.sizes:
+        noted, reports = kept, iter(kept.reports)
+        again = mock.patch.object(loop, "_run_single_eval", lambda *_: next(reports))
+    loop.noted = noted
+    with again:
+        report = dict(run_eval(loop, worlds, opt, datatype, -1, *args, **kwargs))
+    noted.digests = noted.digests or [world.digest for world in worlds]
+    if kwargs.get("write_log"):  # at the end, of the best model
+        known[datatype] = noted.digests
+    return report
 
 
-def noting_reports(run_single_eval: Any) -> Any:
-    """Wrap ParlAI's `_run_single_eval`: the report of each task is noted for the end of the run."""
-
-    def patched(self: Any, *args: Any) -> Any:
-        report = run_single_eval(self, *args)
-        if hasattr(self, "noted"):
-            self.noted.reports.append(report)
-        return report
-
-    return patched
+def note_report(run_single_eval: Any, loop: TrainLoop, *args: Any) -> Any:
+    """Do as ParlAI's `_run_single_eval`, and note the report of each task for the end of the run."""
+    report = run_single_eval(loop, *args)
+    if hasattr(loop, "noted"):
+        loop.noted.reports.append(report)
+    return report
 
 
-def after_resuming(train_steps: Any) -> Any:
+# ---- resuming --------------------------------------------------------------------------------------------------------
+
+
+def resume_and_train(train_steps: Any, loop: TrainLoop) -> Iterator[Any]:
     """Keep the best model of a resumed run, and validate at the same times as an undisturbed one.
 
     ParlAI overwrites M at the end of a resumed run that has not beaten it, and then evaluates M.checkpoint for M.
     """
-
-    def patched(self: Any) -> Iterator[Any]:
-        file = self.opt.get("model_file")
-        if self.best_valid is not None and file:
-            metric, mode = self.opt["validation_metric"], self.opt["validation_metric_mode"]
-            last = f"{file}{CHECKPOINT}" if os.path.exists(f"{file}{CHECKPOINT}.opt") else file
-            initial_weights.refuse_another_metric(last, metric, None if metric in ALWAYS_SMALLER else mode)
-        if str(self.opt.get("init_model")).endswith(CHECKPOINT):
-            self.opt["init_model"] = None
-        self.saved = self.best_valid is not None and bool(file) and os.path.exists(file)
-        if self.valid_reports:  # ParlAI does not restore this, and would validate after the first update
-            self._last_valid_steps = self.valid_reports[-1][UPDATES]
-        if hasattr(self.world, "updates_done"):
-            counted_by_world(self)
-        if self._train_steps:
-            logging.info(f"Resuming the training of {file}: {self._train_steps:,} updates were made before.")
-        with progress_bar(self):
-            run_plan.begin_plan(self)
-            trained = self.agent
-            if run_plan.is_over(self):  # ParlAI would make one more update
-                end_again(self)
-            else:
-                yield from train_steps(self)
-        if hasattr(trained, "rate"):
-            self.agent.rate = trained.rate  # of the agent that ParlAI has loaded for the evaluation at the end
-
-    return patched
+    file = loop.opt.get("model_file")
+    if loop.best_valid is not None and file:
+        metric, mode = loop.opt["validation_metric"], loop.opt["validation_metric_mode"]
+        last = f"{file}{CHECKPOINT}" if os.path.exists(f"{file}{CHECKPOINT}.opt") else file
+        initial_weights.refuse_another_metric(last, metric, None if metric in ALWAYS_SMALLER else mode)
+    if str(loop.opt.get("init_model")).endswith(CHECKPOINT):
+        loop.opt["init_model"] = None
+    loop.saved = loop.best_valid is not None and bool(file) and os.path.exists(file)
+    if loop.valid_reports:  # ParlAI does not restore this, and would validate after the first update
+        loop._last_valid_steps = loop.valid_reports[-1][UPDATES]
+    if hasattr(loop.world, "updates_done"):
+        counted_by_world(loop)
+    if loop._train_steps:
+        logging.info(f"Resuming the training of {file}: {loop._train_steps:,} updates were made before.")
+    with progress_bar(loop):
+        run_plan.begin_plan(loop)
+        trained = loop.agent
+        if run_plan.is_over(loop):  # ParlAI would make one more update
+            end_again(loop)
+        else:
+            yield from train_steps(loop)
+    if hasattr(trained, "rate"):
+        loop.agent.rate = trained.rate  # of the agent that ParlAI has loaded for the evaluation at the end
 
 
 def end_again(loop: TrainLoop) -> None:
@@ -293,41 +279,33 @@ def validate_last_update(loop: TrainLoop) -> None:
         run_plan.validate_once_more(loop)
 
 
-def with_checkpoint(save_model: Any, progress: Progress) -> Any:
-    """Wrap ParlAI's save_model: a run that never validated saves M at its end, and a checkpoint to resume from."""
-
-    def patched(self: Any, suffix: str | None = None) -> None:
-        if suffix == CHECKPOINT:
-            run_plan.keep_if_good_enough(self)
-        self.agent.progress = progress(self)
-        save_model(self, suffix)
-        if suffix is None and not self.valid_reports and self.opt.get("save_after_valid"):
-            save_model(self, CHECKPOINT)
-
-    return patched
+def save_with_checkpoint(save_model: Any, loop: TrainLoop, suffix: str | None = None) -> None:
+    """Do as ParlAI's `save_model`; a run that never validated saves M at its end, and a checkpoint to resume from."""
+    if suffix == CHECKPOINT:
+        run_plan.keep_if_good_enough(loop)
+    loop.agent.progress = progress_of(loop)
+    save_model(loop, suffix)
+    if suffix is None and not loop.valid_reports and loop.opt.get("save_after_valid"):
+        save_model(loop, CHECKPOINT)
 
 
-def progress_of(save_train_stats: Any, loop: TrainLoop) -> str:
-    """Return the output of ParlAI's `_save_train_stats`, as a text, with the machine; empty if it writes nothing."""
+def progress_of(loop: TrainLoop) -> str:
+    """Return what ParlAI would write to .trainstats, as a text, with the machine; empty if it writes nothing."""
     written = io.StringIO()
     with mock.patch.object(train_model, "PathManager") as files:
         files.open.return_value = contextlib.nullcontext(written)
-        save_train_stats(loop)
+        TrainLoop._save_train_stats.__wrapped__(loop)
     if not written.getvalue():  # of several processes only the first one writes
         return ""
     more = {"machine": training_machine(), "evaluated": vars(loop).get("evaluated", {})}
     return json.dumps(parse_json(written.getvalue()) | more, indent=4)
 
 
-def with_atomic_progress(progress: Progress) -> Any:
+def save_progress(_: Any, loop: TrainLoop, suffix: str | None = None) -> None:
     """Write .trainstats atomically: a resumed run needs this JSON, and ParlAI overwrites the last one in place."""
-
-    def patched(self: Any, suffix: str | None = None) -> None:
-        file = self.opt.get("model_file")
-        if file and is_primary_worker():
-            write_text(f"{file}{suffix or ''}.trainstats", progress(self))
-
-    return patched
+    file = loop.opt.get("model_file")
+    if file and is_primary_worker():
+        write_text(f"{file}{suffix or ''}.trainstats", progress_of(loop))
 
 
 def check_progress(progress: Any) -> None:

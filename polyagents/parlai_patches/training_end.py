@@ -18,24 +18,20 @@ from polyagents.training_loop.training_files import after_the_end
 UPDATES = "train_steps"  # ParlAI's name in .trainstats
 
 
-def with_summary(train: Any) -> Any:
-    """Wrap ParlAI's `train`: the first of all processes draws the curves and prints a summary after it."""
-
-    def patched(self: Any) -> Any:
-        reports = train(self)
-        if hasattr(self.agent, "watch"):
-            self.agent.watch.check_learned()
-        file = self.opt.get("model_file")
-        if is_primary_worker() and file:
-            spare = after_the_end(file, self.opt.get("keep_checkpoint", True))
-            summary = summary_of(self, reports[0], draw_beside(file, *curves_of(self, reports[0])), spare)
-            # Not isEnabledFor, which remembers an earlier level: Python does not know of ParlAI's logger.
-            if logging.logger.getEffectiveLevel() <= logging.INFO:
-                for line in summary.lines():
-                    say(line)
-        return reports
-
-    return patched
+def with_summary(train: Any, loop: TrainLoop) -> Any:
+    """Do as ParlAI's `train`; the first of all processes draws the curves and prints a summary after it."""
+    reports = train(loop)
+    if hasattr(loop.agent, "watch"):
+        loop.agent.watch.check_learned()
+    file = loop.opt.get("model_file")
+    if is_primary_worker() and file:
+        spare = after_the_end(file, loop.opt.get("keep_checkpoint", True))
+        summary = summary_of(loop, reports[0], draw_beside(file, *curves_of(loop, reports[0])), spare)
+        # Not isEnabledFor, which remembers an earlier level: Python does not know of ParlAI's logger.
+        if logging.logger.getEffectiveLevel() <= logging.INFO:
+            for line in summary.lines():
+                say(line)
+    return reports
 
 
 def curves_of(loop: TrainLoop, final: Mapping[str, Any]) -> tuple[list[Point], list[Point]]:

@@ -11,13 +11,13 @@ from typing import Any
 import parlai.core.params
 import parlai.core.worlds
 from parlai.agents.local_human.local_human import LocalHumanAgent
-from parlai.core.loader import load_world_module
 from parlai.core.opt import Opt
 from parlai.core.worlds import DialogPartnerWorld
 from parlai.tasks.interactive.worlds import InteractiveWorld
 from parlai.tasks.self_chat.worlds import SelfChatWorld
 
 from polyagents.parlai_patches.openings import Opening, all_openings
+from polyagents.parlai_patches.wrapping import wrap
 
 DIALOGUES = 1000  # how many dialogues of a task are read for their openings: a chat should not wait for a million
 
@@ -77,26 +77,19 @@ def openings_of(opt: Opt) -> list[Opening]:
 @functools.cache
 def apply() -> None:
     """Patch ParlAI (idempotent): our worlds take the place of its most general one in chats, and input may end."""
-    for module in (parlai.core.worlds, parlai.core.params):
-        module.load_world_module = with_our_worlds
-    LocalHumanAgent.act = until_input_ends(LocalHumanAgent.act)
+    wrap("load_world_module", with_our_worlds, parlai.core.worlds, parlai.core.params)
+    wrap("act", until_input_ends, LocalHumanAgent)
 
 
 def with_our_worlds(
+    load_world_module: Any,
     taskname: str,
     interactive_task: bool = False,
     selfchat_task: bool = False,
     num_agents: int | None = None,
     default_world: Any = None,
 ) -> Any:
-    """Do as ParlAI's function, but find our worlds for chats about a task that has none of its own.
-
-    Args:
-        interactive_task: whether a person takes part.
-        selfchat_task: whether a model talks to itself.
-        num_agents: how many take part; None if that is not known.
-        default_world: the world of a task that has none; None for the most general one.
-    """
+    """Do as ParlAI's function, but find our worlds for chats about a task that has none of its own."""
     found = load_world_module(taskname, interactive_task, selfchat_task, num_agents, default_world)
     general = default_world is None and found in (None, DialogPartnerWorld)
     if interactive_task and general:
@@ -104,17 +97,12 @@ def with_our_worlds(
     return TaskSelfChatWorld if selfchat_task and general else found
 
 
-def until_input_ends(act: Any) -> Any:
-    """Wrap the turn of a person at the keyboard: the end of input ends the chat as [EXIT] does.
+def until_input_ends(act: Any, person: LocalHumanAgent) -> Any:
+    """Take the turn of a person at the keyboard; the end of input ends the chat as [EXIT] does.
 
     ParlAI lets the model reply to a message without a text first.
     """
-
-    @functools.wraps(act)
-    def patched(self: Any) -> Any:
-        reply = act(self)
-        if self.finished:
-            raise StopIteration
-        return reply
-
-    return patched
+    reply = act(person)
+    if person.finished:
+        raise StopIteration
+    return reply

@@ -13,6 +13,7 @@ from parlai.utils.distributed import get_rank, num_workers
 from polyagents.errors import InputError
 from polyagents.parlai_agents.task_reader import Position, TaskReader
 from polyagents.parlai_patches.train_loop import is_training_run
+from polyagents.parlai_patches.wrapping import wrap
 
 WINDOW = 8_192  # messages; twenty updates of 32,000 tokens, and padding of a hundredth (docs/pretraining.md)
 
@@ -144,16 +145,12 @@ class PretrainWorld(World):
 def patch_worlds() -> None:
     """Give a pre-training agent its world in ParlAI's commands (idempotent)."""
     for script in (train_model, eval_model):
-        script.create_task = for_pretraining(script.create_task)
+        wrap("create_task", create_world, script)
 
 
-def for_pretraining(create_task: Any) -> Any:
-    """Wrap ParlAI's function that creates a world, so that pre-training agents get theirs."""
-
-    def patched(opt: Opt, agents: Any, *args: Any, **kwargs: Any) -> World:
-        if getattr(agents, "architecture", None) == "Pretrain":
-            return PretrainWorld(opt, agents)
-        made: World = create_task(opt, agents, *args, **kwargs)
-        return made
-
-    return patched
+def create_world(create_task: Any, opt: Opt, agents: Any, *args: Any, **kwargs: Any) -> World:
+    """Create a world of ParlAI's, or one for an agent that pre-trains."""
+    if getattr(agents, "architecture", None) == "Pretrain":
+        return PretrainWorld(opt, agents)
+    made: World = create_task(opt, agents, *args, **kwargs)
+    return made

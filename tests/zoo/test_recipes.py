@@ -17,6 +17,7 @@ from polyagents.commands import recipe_report as report
 from polyagents.commands.recipe import as_training
 from polyagents.errors import InputError
 from polyagents.parlai_patches.compat import find_our_recipes
+from polyagents.parlai_patches.wrapping import wrap
 from polyagents.zoo.models import find as find_model
 from polyagents.zoo.recipes import describe
 from polyagents.zoo.recipes.paper import TABLES, expected
@@ -242,7 +243,7 @@ def test_a_wrong_name_is_a_missing_file_for_parlai():
 
 def test_applied_twice_is_once(monkeypatch):
     monkeypatch.setattr(Opt, "load_init", Opt.load_init)
-    find_our_recipes()
+    wrap("load_init", find_our_recipes, Opt)
     assert Opt.load_init("convai2/bi/reddit")["batchsize"] == 512
     with pytest.raises(InputError, match=r"^-o nothing: "):
         Opt.load_init("nothing")
