@@ -25,20 +25,6 @@ class Numbers(NamedTuple):
     storages: list[int]
 
 
-class Look(NamedTuple):
-    """A snapshot of a module's weights and buffers. No tensor is kept alive.
-
-    Attributes:
-        places: the tables in which torch keeps children, weights and buffers.
-        held: as long as these live, no other storage has the same address.
-    """
-
-    places: tuple[list[dict[str, Any]], list[dict[str, Any]]]
-    children: list[Any]
-    numbers: Numbers
-    held: list[StorageWeakRef]
-
-
 class Versions:
     """The weights and buffers of a module at the last look.
 
@@ -57,26 +43,28 @@ class Versions:
         return Versions, (self.module, self.without)
 
     def look(self) -> None:
-        """Take a snapshot."""
+        """Take a snapshot, which keeps no tensor alive."""
         self.stepped = False
         parts = [self.module]
         for part in parts:
             named = part._modules.items()
             parts += [child for name, child in named if child and not (part is self.module and name == self.without)]
-        within = [part._modules for part in parts if part._modules]
-        tables = [table for part in parts for table in (part._parameters, part._buffers) if table]
-        children = list(chain.from_iterable(map(dict.values, within)))
-        held = [StorageWeakRef(one.untyped_storage()) for table in tables for one in table.values() if one is not None]
-        self._last = Look((within, tables), children, numbered(tables), held)
+        # The tables in which torch keeps children, weights and buffers.
+        self._within = [part._modules for part in parts if part._modules]
+        self._tables = [table for part in parts for table in (part._parameters, part._buffers) if table]
+        self._children = list(chain.from_iterable(map(dict.values, self._within)))
+        self.numbers = numbered(self._tables)
+        tensors = [one for table in self._tables for one in table.values() if one is not None]
+        # As long as these live, no other storage has the same address.
+        self._held = [StorageWeakRef(tensor.untyped_storage()) for tensor in tensors]
 
     def have_changed(self) -> bool:
         """Tell whether anything has changed since the last look."""
-        (within, tables), children, numbers, _ = self._last
-        parts = list(chain.from_iterable(map(dict.values, within)))
-        if self.stepped or numbers.versions is None:
+        if self.stepped or self.numbers.versions is None:
             return True
-        same_parts = len(parts) == len(children) and all(map(operator.is_, parts, children))
-        return not same_parts or numbered(tables) != numbers
+        children = list(chain.from_iterable(map(dict.values, self._within)))
+        same_parts = len(children) == len(self._children) and all(map(operator.is_, children, self._children))
+        return not same_parts or numbered(self._tables) != self.numbers
 
 
 WATCHING: weakref.WeakValueDictionary[int, Versions] = weakref.WeakValueDictionary()
@@ -87,7 +75,7 @@ def after_step(optimizer: torch.optim.Optimizer, *_: Any) -> None:
     weights = {id(weight) for group in optimizer.param_groups for weight in group["params"]}
     for reference in WATCHING.valuerefs():
         watching = reference()
-        if watching is not None and not weights.isdisjoint(watching._last.numbers.tensors):
+        if watching is not None and not weights.isdisjoint(watching.numbers.tensors):
             watching.stepped = True
 
 
