@@ -215,7 +215,7 @@ def refuse_other_scores(model: JointModel, theirs: Any, folder: str, name: str) 
             read = tokenizer(*pair, truncation=longest is not None, max_length=longest, return_tensors="pt")
             expected = float(theirs(**read).logits)
             row: Row = model.context_ids([context])[0], [model.candidates([candidate])[0].ids]
-            score = float(model.module.joint_scores(model.joint_tokens([row])))
+            score = float(model.module(model.joint_tokens([row])))
         if not abs(score - expected) <= ROUNDING:
             raise InputError(
                 f"{name} scores a pair of texts by {expected:.4f}, and polyagents, which would compute it as a "

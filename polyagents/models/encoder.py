@@ -3,14 +3,13 @@
 import copy
 import functools
 import inspect
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
 from typing import Any, Protocol
 
 import torch
 import transformers
 from torch import Tensor, nn
-from torch.nn import functional
 
 from polyagents.errors import InputError
 from polyagents.models.backbone import unusable
@@ -284,17 +283,6 @@ class Encoder(nn.Module):
             return False
         # Its own positions are ours, and candidates are apart.
         return max(relative_difference(plain, own), relative_difference(alone, together)) <= ROUNDING
-
-
-def in_order(parts: Sequence[Tensor], rows: Sequence[Tensor]) -> Tensor:
-    """Join results [b, ...] of chunks in the order of the batch, given their rows [b] in it.
-
-    Scores of chunks of short lists have fewer columns, and are padded with 0.
-    """
-    widest = max(part.size(1) for part in parts)
-    alike = [part if part.size(1) == widest else functional.pad(part, (0, widest - part.size(1))) for part in parts]
-    # The rows of all chunks are a permutation of the batch; its argsort is the way back.
-    return torch.cat(alike)[torch.cat(list(rows)).argsort()]
 
 
 @contextmanager

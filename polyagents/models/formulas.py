@@ -90,17 +90,21 @@ class ContextVectors(NamedTuple):
 
 
 def stacked(parts: Sequence[ContextVectors], rows: Sequence[Tensor] | None = None) -> ContextVectors:
-    """Join several batches of contexts, in the order of `rows` (the places [b] of each) if it is given.
+    """Join chunks of contexts as `in_order` does."""
+    # What is added is masked: it takes no part in a softmax, so a context scores as in a chunk of its own.
+    vectors, mask = ([getattr(part, name) for part in parts] for name in ContextVectors._fields)
+    return ContextVectors(in_order(vectors, rows), in_order(mask, rows))
 
-    A batch of short texts may have fewer vectors than another; it is padded.
+
+def in_order(parts: Sequence[Tensor], rows: Sequence[Tensor] | None = None) -> Tensor:
+    """Join results [b, n, ...] of chunks, in the order of the batch if their rows [b] in it are given.
+
+    Chunks of short texts or lists have a smaller n, and are padded with 0.
     """
-    m = max(part.vectors.size(1) for part in parts)
-    # What is added is masked: it takes no part in a softmax, so a context scores as in a batch of its own.
-    vectors = [functional.pad(part.vectors, (0, 0, 0, m - part.vectors.size(1))) for part in parts]
-    mask = [functional.pad(part.mask, (0, m - part.mask.size(1))) for part in parts]
+    widest = max(part.size(1) for part in parts)
+    alike = [functional.pad(part, (0, 0) * (part.ndim - 2) + (0, widest - part.size(1))) for part in parts]
     # The rows of all chunks are a permutation of the batch; its argsort is the way back.
-    order = slice(None) if rows is None else torch.cat(list(rows)).argsort()
-    return ContextVectors(torch.cat(vectors)[order], torch.cat(mask)[order])
+    return torch.cat(alike)[slice(None) if rows is None else torch.cat(list(rows)).argsort()]
 
 
 def masked_mean(states: Tensor, mask: Tensor) -> Tensor:

@@ -12,8 +12,8 @@ from torch.utils.checkpoint import checkpoint
 
 from polyagents.errors import InputError
 from polyagents.models.base import Architecture
-from polyagents.models.encoder import Encoder, in_order, pad_id
-from polyagents.models.formulas import COSINE_SCALE, ContextVectors, reduce_places, stacked
+from polyagents.models.encoder import Encoder, pad_id
+from polyagents.models.formulas import COSINE_SCALE, ContextVectors, in_order, reduce_places, stacked
 from polyagents.models.model_options import CLASSIFIERS, JointOptions, RankingOptions, is_similarity
 from polyagents.models.tokens import JointTokens, TextsApart, Tokens, pad, to_device, true_places
 
@@ -117,7 +117,7 @@ class Joint(Architecture):
         What is in the place of a candidate that a shorter list lacks is not read (`JointTokens.there`).
         """
 
-    def joint_scores(self, rows: JointTokens, encode: Encode | None = None) -> Tensor:
+    def forward(self, rows: JointTokens, encode: Encode | None = None) -> Tensor:
         """Score rows [R, T], chunk by chunk: [R, K] fp32.
 
         Args:
@@ -131,10 +131,6 @@ class Joint(Architecture):
         texts, (own, other) = rows.apart(), self.encoders_apart
         states = [*encode_apart(own, texts.contexts), *(encode or partial(encode_apart, other))(texts.candidates)]
         return scores + self.similarities(rows, torch.cat(states), texts)
-
-    def forward(self, rows: JointTokens) -> Tensor:
-        """Score rows as `joint_scores` does."""
-        return self.joint_scores(rows)
 
 
 def states_apart(encoder: Encoder, chunk: Tokens) -> ContextVectors:

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.nn import functional
 
 from polyagents.models.base import Architecture
-from polyagents.models.encoder import Encoder, in_order
-from polyagents.models.formulas import COSINE_SCALE, ContextVectors, reduce, stacked
+from polyagents.models.encoder import Encoder
+from polyagents.models.formulas import COSINE_SCALE, ContextVectors, in_order, reduce, stacked
 from polyagents.models.model_options import RankingOptions, TowerOptions
 from polyagents.models.tokens import Tokens
 from polyagents.surroundings import undisturbed

@@ -77,7 +77,7 @@ class JointModel(RankingModel):
             with undisturbed():  # not around the generator, whose caller computes between two pieces
                 some = self.joint_tokens([rows[row] for row in piece])
                 sizes = [len(rows[row][1]) for row in piece]
-                found = flat_scores(self.module.joint_scores(some, self.encoded), some)
+                found = flat_scores(self.module(some, self.encoded), some)
                 scores |= zip(piece, found.split(sizes), strict=True)
             yield
         # Pieces are of similar length, not in order: the scores return to the order of the rows.

@@ -19,8 +19,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from polyagents.models.encoder import in_order
-from polyagents.models.formulas import ranking_loss, stacked
+from polyagents.models.formulas import in_order, ranking_loss, stacked
 from polyagents.models.joint import states_apart, without_padding
 from polyagents.models.tokens import to_device
 from polyagents.ranking.candidate_set import CandidateSet, label_ranks
