@@ -8,29 +8,24 @@ from typing import Any
 
 from parlai.core.agents import Agent
 from parlai.core.opt import Opt
-from parlai.tasks.self_chat.worlds import SelfChatWorld
 
 from polyagents.parlai_agents.chat_partner import CONTEXT, naming_the_flag
 from polyagents.parlai_patches.openings import Opening
+from polyagents.parlai_patches.worlds import TaskSelfChatWorld
 
 
-class OpenedSelfChat(SelfChatWorld):
+class OpenedSelfChat(TaskSelfChatWorld):
     """A self-chat with a given beginning."""
 
     def __init__(self, opt: Opt, agents: Sequence[Agent], opening: Opening):
-        self.opening = opening
+        self.openings = [opening]
         super().__init__(opt, list(agents))
 
+    def init_contexts(self, shared: dict[str, Any] | None = None) -> None:
+        """WithOpenings: do nothing, since the opening is given."""
+
     def init_openers(self) -> None:
-        """SelfChatWorld: do nothing, since the opening is given."""
-
-    def get_contexts(self) -> list[str] | None:
-        """SelfChatWorld: return each agent's context before the first message; an empty message is skipped."""
-        return list(self.opening.personas) if any(self.opening.personas) else None
-
-    def get_openers(self, episode_num: int) -> list[str]:
-        """SelfChatWorld: return the first agent's message."""
-        return [self.opening.text]
+        """TaskSelfChatWorld: do nothing, for the same reason."""
 
 
 def self_chat(opt: Opt, agents: Sequence[Agent], opening: Opening, turns: int) -> list[tuple[str, str]]:

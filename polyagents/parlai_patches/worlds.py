@@ -11,7 +11,6 @@ from typing import Any
 import parlai.core.params
 import parlai.core.worlds
 from parlai.agents.local_human.local_human import LocalHumanAgent
-from parlai.core.opt import Opt
 from parlai.core.worlds import DialogPartnerWorld
 from parlai.tasks.interactive.worlds import InteractiveWorld
 from parlai.tasks.self_chat.worlds import SelfChatWorld
@@ -22,29 +21,29 @@ from polyagents.parlai_patches.wrapping import wrap
 DIALOGUES = 1000  # how many dialogues of a task are read for their openings: a chat should not wait for a million
 
 
-class TaskInteractiveWorld(InteractiveWorld):
-    """A person talks to a model; both get the personas of a dialogue of the task, if it has any."""
+class WithOpenings(DialogPartnerWorld):
+    """A world of chats that begin as the first dialogues of a task do, in the order of `--seed`; else by chance."""
 
     def init_contexts(self, shared: dict[str, Any] | None = None) -> None:
-        """InteractiveWorld: read the personas of the task."""
-        self.openings = shared["openings"] if shared else openings_of(self.opt)
+        """ParlAI's worlds: read the openings of the task."""
+        self.openings = shared["openings"] if shared else all_openings(self.opt, self.opt.get("seed"), DIALOGUES)
         self.chats = itertools.count()
+
+    def share(self) -> dict[str, Any]:
+        """DialogPartnerWorld: share the openings, too."""
+        return {**super().share(), "openings": self.openings}
+
+
+class TaskInteractiveWorld(WithOpenings, InteractiveWorld):
+    """A person talks to a model; both get the personas of a dialogue of the task, if it has any."""
 
     def get_contexts(self) -> tuple[str, str]:
         """InteractiveWorld: return the personas of the person and of the model; each is empty without any."""
         return self.openings[next(self.chats) % len(self.openings)].personas
 
-    def share(self) -> dict[str, Any]:
-        """InteractiveWorld: share the personas, too."""
-        return {**super().share(), "openings": self.openings}
 
-
-class TaskSelfChatWorld(SelfChatWorld):
+class TaskSelfChatWorld(WithOpenings, SelfChatWorld):
     """A model talks to itself; every conversation begins as a dialogue of the task does."""
-
-    def init_contexts(self, shared: dict[str, Any] | None = None) -> None:
-        """SelfChatWorld: read the openings of the task."""
-        self.openings = shared["openings"] if shared else openings_of(self.opt)
 
     def init_openers(self) -> None:
         """SelfChatWorld: read only the openers of a file, since the task's are known."""
@@ -61,17 +60,8 @@ class TaskSelfChatWorld(SelfChatWorld):
         openers: list[str] | None = super().get_openers(episode_num)
         return openers or [self._opening().text]
 
-    def share(self) -> dict[str, Any]:
-        """SelfChatWorld: share the openings, too."""
-        return {**super().share(), "openings": self.openings}
-
     def _opening(self) -> Opening:
         return self.openings[self.episode_cnt % len(self.openings)]
-
-
-def openings_of(opt: Opt) -> list[Opening]:
-    """Read the openings of the first dialogues of a task, in the order of `--seed`; each time another without."""
-    return all_openings(opt, opt.get("seed"), DIALOGUES)
 
 
 @functools.cache
