@@ -175,7 +175,7 @@ def examples_of(observations: Sequence[Mapping[str, Any]]) -> EncodedExamples:
         [one["text_vec"].tolist() for one in observations],
         [one["full_text"] for one in observations],
         [label_of(one) for one in observations],
-        [own or [] for own in given] if any(own is not None for own in given) else None,
+        given if any(given) else None,
     )
 
 
@@ -188,10 +188,9 @@ def label_of(observation: Mapping[str, Any]) -> Label | None:
     return None
 
 
-def candidates_of(observation: Mapping[str, Any]) -> list[Candidate] | None:
-    """Return the candidates of an observation; None if it has none, or they are not used."""
-    vectors = observation.get("label_candidates_vecs")
-    if vectors is None:
-        return None
+def candidates_of(observation: Mapping[str, Any]) -> list[Candidate]:
+    """Return the candidates of an observation; none if they are not used."""
+    if (vectors := observation.get("label_candidates_vecs")) is None:
+        return []
     pairs = zip(observation["label_candidates"], vectors, strict=True)
     return [Candidate(text, tuple(ids.tolist())) for text, ids in pairs]

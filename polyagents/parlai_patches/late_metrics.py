@@ -17,10 +17,6 @@ class Term(NamedTuple):
     name: str
     row: int
 
-    def number(self) -> float:
-        """Return the value."""
-        return self.values[self.name][self.row]
-
 
 class LateAverage(AverageMetric):
     """An AverageMetric whose values are read when somebody asks for the average.
@@ -51,7 +47,7 @@ class LateAverage(AverageMetric):
         if self._count:
             terms = self._terms[: self._count]
             read_all(term.values for term in terms)
-            self._known += sum(term.number() for term in terms)
+            self._known += sum(values[name][row] for values, name, row in terms)
             self._terms, self._count = [], 0
         return self._known
 

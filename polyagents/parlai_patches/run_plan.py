@@ -51,7 +51,7 @@ def begin_plan(loop: TrainLoop) -> None:
     loop.dropout = LateDropout(loop.agent.ranking, loop.agent.opt["lr_scheduler"])
     loop.dropout.follow(loop._preempted_epochs)
     by_itself = not loop.opt.get("override", {}).keys() & {*VALIDATION_FLAGS}
-    loop.validates = by_itself or min(every(loop)) < math.inf
+    loop.validates = by_itself or min(loop.val_every_n_steps, loop.val_every_n_epochs, loop.val_every_n_secs) < math.inf
     if loop.validates:
         loop._total_epochs, loop._total_exs = loop._preempted_epochs, 0
         loop.valid_worlds = train_model.load_eval_worlds(loop.agent, loop.opt, "valid")
@@ -123,11 +123,6 @@ def is_over(loop: TrainLoop) -> bool:
 
 
 # ---- validations -----------------------------------------------------------------------------------------------------
-
-
-def every(loop: TrainLoop) -> tuple[float, float, float]:
-    """Return after how many updates, epochs and seconds a run validates."""
-    return loop.val_every_n_steps, loop.val_every_n_epochs, loop.val_every_n_secs
 
 
 def spread_validations(loop: TrainLoop, examples: int | None) -> None:

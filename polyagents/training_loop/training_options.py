@@ -219,10 +219,9 @@ class TrainingOptions(LoopOptions, MemoryOptions, DistillationOptions, CodesOpti
 
 def defaults_of(kind: type[Architecture]) -> dict[str, Any]:
     """Return the defaults of AgentOptions, with the largest batch; joint architectures have their own negatives."""
-    own = (16, "inline") if reads_together(kind) else (LARGEST_BATCH, "batch")
-    return {field.name: field.default for field in fields_of(AgentOptions)} | dict(
-        zip(("batchsize", "candidates"), own, strict=True)
-    )
+    batch, source = (16, "inline") if reads_together(kind) else (LARGEST_BATCH, "batch")
+    defaults = {field.name: field.default for field in fields_of(AgentOptions)}
+    return defaults | {"batchsize": batch, "candidates": source}
 
 
 def papers_warm_up(kind: type[Architecture]) -> int:
