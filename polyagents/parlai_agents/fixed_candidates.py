@@ -82,17 +82,16 @@ class FixedCandidates:
         texts = self.index
         scores = texts.scores(texts.query(self.model, contexts)).cpu()
         size = scores.size(1)
-        places = [None if label is None else self.place_of(label) for label in labels]
-        missing = [label is not None and place is None for label, place in zip(labels, places, strict=True)]
-        columns = torch.tensor([-1 if label is None else size for label in labels])
+        columns = torch.full((len(labels),), -1)
         right = torch.zeros(len(labels), size + 1).bool()
-        for example, (label, place) in enumerate(zip(labels, places, strict=True)):
+        for example, label in enumerate(labels):
             if label is not None:
-                right[example, self.reading_as(label)] = True
+                place = self.place_of(label)
                 columns[example] = size if place is None else place
-                right[example, columns[example]] = True
-        real = torch.cat([torch.ones(scores.shape).bool(), torch.tensor(missing).unsqueeze(1)], dim=1)
-        if not any(missing):
+                right[example, [*self.reading_as(label), int(columns[example])]] = True
+        missing = columns == size
+        real = torch.cat([torch.ones(scores.shape).bool(), missing.unsqueeze(1)], dim=1)
+        if not missing.any():
             return scores, CandidateSet([], None, real[:, :size], right[:, :size], texts, columns)
         # ParlAI says each text once, so it names no label: with articles as labels every batch would print one.
         warn_once("Labels that are not in the fixed candidates are ranked with them, each for its own example.")
@@ -100,7 +99,7 @@ class FixedCandidates:
         own = self.model.scores(contexts, inline_set(alone, None)).cpu()
         lists = [
             WithLabel(texts, label.candidate.text) if lacks and label is not None else texts
-            for label, lacks in zip(labels, missing, strict=True)
+            for label, lacks in zip(labels, missing.tolist(), strict=True)
         ]
         return torch.cat([scores, own], dim=1), CandidateSet([], real, real, right, lists, columns)
 
