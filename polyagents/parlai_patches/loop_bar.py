@@ -24,7 +24,7 @@ def progress_bar(loop: TrainLoop) -> Iterator[None]:
     with contextlib.closing(TrainingBar(loop._train_steps, is_silent())) as bar:
         loop.bar = bar
         try:
-            with logging_redirect_tqdm([logging.logger]) if bar.is_shown else contextlib.nullcontext():
+            with logging_redirect_tqdm([logging.logger]) if not bar.disable else contextlib.nullcontext():
                 yield
         finally:
             del loop.bar

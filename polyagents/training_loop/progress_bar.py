@@ -15,17 +15,12 @@ if TYPE_CHECKING:
 FRESH = 0.5  # seconds between two sets of figures: a GPU has to finish an update before its figures can be read
 
 
-class TrainingBar:
+class TrainingBar(Bar):
     """Updates, the time left, and figures of the last update: a bar, or lines in a file."""
 
     def __init__(self, updates: int, disable: bool = False):
-        self.bar = Bar(initial=updates, unit=" updates", desc="Training", dynamic_ncols=True, disable=disable)
-        self._next = 0.0  # when figures are read again
-
-    @property
-    def is_shown(self) -> bool:
-        """Whether the bar is visible."""
-        return not self.bar.disable
+        super().__init__(initial=updates, unit=" updates", desc="Training", dynamic_ncols=True, disable=disable)
+        self._read_again = 0.0  # when figures are read again
 
     def show(self, updates: int, last_update: int | None, figures: Callable[[], Mapping[str, float]]) -> None:
         """Update the bar.
@@ -34,16 +29,12 @@ class TrainingBar:
             last_update: how many there will be; without it no time left is shown.
             figures: returns figures by the names that are shown; asked now and then.
         """
-        self.bar.total = last_update
-        if self.bar.is_due and time.monotonic() >= self._next:
+        self.total = last_update
+        if self.is_due and time.monotonic() >= self._read_again:
             shown = {name: f"{value:.{'2g' if name == 'rate' else '3f'}}" for name, value in figures().items()}
-            self.bar.set_postfix(shown, refresh=False)
-            self._next = time.monotonic() + FRESH
-        self.bar.update(updates - self.bar.n)
-
-    def close(self) -> None:
-        """Leave the bar as it is, and go to the next line."""
-        self.bar.close()
+            self.set_postfix(shown, refresh=False)
+            self._read_again = time.monotonic() + FRESH
+        self.update(updates - self.n)
 
 
 class ProgressBar(Callback):
