@@ -121,11 +121,7 @@ def refuse_wrong_weights(
 
 
 def architecture_of(file: str) -> str:
-    """Return the architecture with which a model file was trained.
-
-    Raises:
-        InputError: there is no such model, or it is another agent's.
-    """
+    """Return the architecture with which a model file was trained; refuse a missing file, or another agent's."""
     if model_folder.is_folder(file):
         return model_folder.read_config(file).architecture
     if not os.path.exists(file) or not os.path.exists(f"{file}.opt"):
@@ -133,7 +129,7 @@ def architecture_of(file: str) -> str:
             f"There is no trained model at {file}: both {file} and {file}.opt are needed. Give the --model-file of "
             f"train_model, or a folder that Ranker.save_pretrained wrote."
         )
-    name = str(parlai_options.read_whole(file).get("model"))
+    name = str(parlai_options.read_whole(f"{file}.opt").get("model"))
     found = parlai_options.architecture_of(name) or name.split(":")[-1].removesuffix("Agent")
     if not is_known(found):
         if name.startswith("polyagents:"):
@@ -177,7 +173,7 @@ def folder_parts(folder: str) -> Parts:
 
 def own_parts(file: str, architecture: str) -> Parts:
     """Read the files that our agents wrote; refuse missing or damaged ones."""
-    saved = of_finished_model(parlai_options.read_whole(file), file)
+    saved = of_finished_model(parlai_options.read_whole(f"{file}.opt"), file)
     if odd := sorted(options_of(architecture).keys() & read_json(f"{file}.opt").keys() - saved.keys() - {"codes_init"}):
         raise InputError(f"{file}.opt is damaged: {odd[0]} has no value that an option can have.")
     # The file's architecture, not the given one, which may start from a file of another.
@@ -210,11 +206,7 @@ def read_weights(file: str) -> dict[str, Any]:
 
 
 def parlai_parts(file: str, architecture: str) -> Parts:
-    """Read the files that ParlAI's own agents wrote, for our architecture.
-
-    Raises:
-        InputError: a file is missing or damaged, or the model has a part that ours cannot compute.
-    """
+    """Read the files that ParlAI's own agents wrote, for our architecture; refuse missing or damaged ones."""
     parlai_options.check(file)  # before its dictionary, which may be one of the options that ours do not have
     for part in (f"{file}.dict", f"{file}.dict.codecs"):
         if not os.path.exists(part):

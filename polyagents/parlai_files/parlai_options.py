@@ -75,30 +75,25 @@ def architecture_of(agent: Any) -> str | None:
 def read(file: str) -> dict[str, Any]:
     """Read `file.opt` as `read_whole` does; empty if there is none, or it contains no options."""
     try:
-        return read_whole(file)
+        return read_whole(f"{file}.opt")
     except InputError:
         return {}
 
 
-def read_whole(file: str, suffix: str = ".opt") -> dict[str, Any]:
-    """Read `file.opt`, which must exist and be complete.
-
-    Values that are neither plain nor lists of plain ones are dropped.
-
-    Returns:
-        The options by name.
+def read_whole(path: str) -> dict[str, Any]:
+    """Read the options in a file by name, without values that are neither plain nor lists of plain ones.
 
     Raises:
         InputError: the file is missing, or contains no options.
     """
     try:
-        options = read_json(f"{file}{suffix}")
+        options = read_json(path)
         if not isinstance(options, dict):
             raise ValueError("it holds no options by name")
     except OSError as error:
-        raise InputError(f"{file}{suffix} cannot be read ({error.strerror}); give another --model-file.") from error
+        raise InputError(f"{path} cannot be read ({error.strerror}); give another --model-file.") from error
     except ValueError as error:
-        raise InputError(f"{file}{suffix} is damaged: no options in JSON; give another --model-file.") from error
+        raise InputError(f"{path} is damaged: no options in JSON; give another --model-file.") from error
     return {name: value for name, value in options.items() if fits(value, Plain | list[Plain])}
 
 
@@ -145,11 +140,7 @@ def fits_option(name: str, value: Any, hint: Any) -> bool:
 
 
 def decided_options(options: dict[str, Any], architecture: str) -> dict[str, Any]:
-    """Return our flags that a ParlAI model decides.
-
-    Returns:
-        Flags by name.
-    """
+    """Return our flags that a ParlAI model decides, by name."""
     flags: dict[str, Any] = {
         "reduction_type": options.get("reduction_type", "mean"),
         "output_scaling": options.get("output_scaling", 1.0),
@@ -166,11 +157,7 @@ def decided_options(options: dict[str, Any], architecture: str) -> dict[str, Any
 
 
 def translated(options: dict[str, Any], architecture: str) -> dict[str, Any]:
-    """Translate all of ParlAI's options of a model to our flags, to run it as it is.
-
-    Returns:
-        Flags by name.
-    """
+    """Translate all of ParlAI's options of a model to our flags by name, to run it as it is."""
     text, label = (options.get(name) or options.get("truncate") or -1 for name in ("text_truncate", "label_truncate"))
     positions = options.get("n_positions") or max(text, label, 0) or 1024  # as ParlAI's get_n_positions_from_options
     candidates = options.get("fixed_candidates_path")
@@ -191,13 +178,10 @@ def translated(options: dict[str, Any], architecture: str) -> dict[str, Any]:
 def for_parlai(
     opt: dict[str, Any], table: "Mapping[str, Field[Any]]", architecture: str, config: "PretrainedConfig"
 ) -> dict[str, Any]:
-    """Translate our options of a model to ParlAI's.
+    """Translate our options of a model to ParlAI's, by name.
 
     Args:
         table: the options that the architecture has.
-
-    Returns:
-        ParlAI's options by name.
 
     Raises:
         InputError: ParlAI's agents lack a feature of this model; the message names it.

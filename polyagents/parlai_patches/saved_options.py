@@ -180,7 +180,7 @@ def given_by_the_user() -> Iterator[None]:
 
 def load(optfile: str) -> Opt:
     """Read an options file, as far as it may decide anything; refuse one that cannot be read."""
-    options = read_whole(optfile.removesuffix(".opt")) if optfile.endswith(".opt") else read_whole(optfile, suffix="")
+    options = read_whole(optfile)
     if of_the_user.get():
         if wrong := [name for name in NAMES if not isinstance(options.get(name, ""), str | None)]:
             raise InputError(f"-o {optfile}: {wrong[0]} cannot be {options[wrong[0]]!r} (it is not a text).")
