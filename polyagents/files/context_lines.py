@@ -64,11 +64,7 @@ def line_of(text: str, number: int, reserved: Sequence[str] = ANSWERED) -> Conte
 
 
 def read_contexts(path: str) -> list[str]:
-    """Read a file whose lines all have a context.
-
-    Raises:
-        InputError: a line has none; the message gives its number. Or there is no line, or the file cannot be read.
-    """
+    """Read a file with a context in each line; an InputError says which line has none, or that there are no lines."""
     contexts = []
     try:
         with opened(path) as file:

@@ -54,12 +54,7 @@ def check_whole(found: Any) -> None:
 
 
 def read_json(path: str | os.PathLike[str]) -> Any:
-    """Read a JSON file.
-
-    Raises:
-        OSError: the file cannot be read.
-        ValueError: the file is not JSON, nested too deeply, or too large.
-    """
+    """Read a JSON file; an OSError says if it cannot be read, a ValueError if it is not JSON, or too deep or large."""
     with opened(path) as file:
         content = file.read(LARGEST + 1)
     if len(content) > LARGEST:

@@ -23,11 +23,7 @@ NO_TEXTS = {
 
 
 def opened(path: str | os.PathLike[str]) -> BinaryIO:
-    """Open a file that can be read more than once.
-
-    Raises:
-        OSError: it cannot be read, or is a pipe or a device, which may never answer or never end.
-    """
+    """Open a file; an OSError says if it cannot be read, or is a pipe or a device, which may never answer or end."""
     if not stat.S_ISREG(os.stat(path).st_mode) and not os.path.isdir(path):
         raise OSError(errno.ESPIPE, "it is a pipe or a device, not a file", os.fspath(path))
     return open(path, "rb")

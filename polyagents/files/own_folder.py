@@ -94,11 +94,7 @@ def files_read(opt: Mapping[str, Any]) -> list[str | None]:
 
 
 def make_folder_of(file: str) -> None:
-    """Make the folder of a file that is to be written.
-
-    Raises:
-        InputError: it cannot be made.
-    """
+    """Make the folder of a file that is to be written; an InputError says if it cannot be made."""
     folder = os.path.dirname(os.path.abspath(file))
     try:
         os.makedirs(folder, exist_ok=True)

@@ -82,11 +82,7 @@ def classifier_in(folder: str) -> Classifier | None:
 
 
 def load_classifier(folder: str, found: Classifier) -> Any:
-    """Load a model for sequence classification with one output, in fp32.
-
-    Raises:
-        InputError: it has several outputs, another kind of head, or no weights for it.
-    """
+    """Load a model for sequence classification, in fp32; refuse other heads, several outputs and missing weights."""
     if found.outputs != 1:
         raise InputError(
             f"{folder} is a classifier with {found.outputs} outputs, and a cross-encoder has one, the score; give a "

@@ -61,11 +61,7 @@ def model_from_encoder(encoder: Any, architecture: str, tokenizer: Any) -> Ranki
 
 @contextlib.contextmanager
 def folder_with(encoder: Any, tokenizer: Any) -> Iterator[tuple[str, str]]:
-    """Give the folder of an encoder, and its name for messages and options.
-
-    Raises:
-        InputError: there is none, or it is a ranker already.
-    """
+    """Give the folder of an encoder, and its name for messages and options; refuse a ranker."""
     if not isinstance(encoder, str | os.PathLike):
         with tempfile.TemporaryDirectory() as folder:
             write(encoder, tokenizer, folder)
@@ -88,11 +84,7 @@ def folder_with(encoder: Any, tokenizer: Any) -> Iterator[tuple[str, str]]:
 
 
 def write(encoder: Any, tokenizer: Any, folder: str) -> None:
-    """Write a model that is in memory, of sentence-transformers or transformers, to a folder.
-
-    Raises:
-        InputError: it is not such a model, or its tokenizer is missing.
-    """
+    """Write a model in memory, of sentence-transformers or transformers, to a folder; refuse other objects."""
     if isinstance(encoder, transformers.PreTrainedModel) and not hasattr(tokenizer, "save_pretrained"):
         raise InputError(
             f"A {type(encoder).__name__} reads token ids; give its tokenizer, too: from_encoder(model, tokenizer=...)."

@@ -79,11 +79,7 @@ def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) 
 
 
 def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str) -> None:
-    """Refuse to continue training a model with flags for a model of other weights.
-
-    Args:
-        file: the model file, or its checkpoint.
-    """
+    """Refuse to continue training a model, from its file or checkpoint, with flags for a model of other weights."""
     saved, given = parlai_options.read(file), opt.get("override", {})
     shapes = options_with(architecture, Role.WEIGHTS)
     wanted = {name: given[name] for name in shapes if given.get(name) is not None and name in saved}

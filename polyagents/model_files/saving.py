@@ -46,11 +46,7 @@ def save_model(model: RankingModel, file: str, state: Mapping[str, Any] | None =
 
 
 def refuse_other_file(file: str) -> None:
-    """Refuse a name that no model file can have, or a file that is not one; M.opt, written before M, tells.
-
-    Raises:
-        InputError: it is such a name.
-    """
+    """Refuse a name that no model file can have, or a file that is not one; M.opt, written before M, tells."""
     refuse_no_file(file)
     if os.path.exists(file) and not os.path.exists(f"{file}.opt"):
         raise InputError(f"{file} is there, and is not a model file ({file}.opt is missing); give another name.")

@@ -61,11 +61,7 @@ def without_frozen_weights(weights: Mapping[str, Tensor]) -> dict[str, Tensor]:
 def with_frozen_weights(
     module: nn.Module, weights: Mapping[str, Tensor], file: str, backbone: str
 ) -> Mapping[str, Tensor]:
-    """Complete the weights of a file by the backbone's, which it lacks and the model has already.
-
-    Raises:
-        InputError: the adapters were trained with other backbone weights.
-    """
+    """Complete a file's weights by the backbone's, which the model has; refuse adapters for another backbone."""
     if not is_adapted(module):
         return weights
     own = module.state_dict()
@@ -92,11 +88,7 @@ def load_weights(module: nn.Module, weights: Mapping[str, Tensor]) -> None:
 
 
 def merge(module: nn.Module) -> None:
-    """Add the adapters of all encoders of a model to the weights of their layers, and remove them.
-
-    Raises:
-        ValueError: a sum is infinite or not a number.
-    """
+    """Add all adapters to the weights of their layers, and remove them; a ValueError says if a sum is not finite."""
     from peft.tuners.lora import LoraLayer
 
     for parent in list(module.modules()):

@@ -55,11 +55,7 @@ def register(architecture: Registered) -> Registered:
 
 
 def load(entry: importlib.metadata.EntryPoint) -> None:
-    """Import and register an architecture that an installed package names.
-
-    Raises:
-        InputError: it cannot be imported.
-    """
+    """Import and register an architecture that an installed package names; refuse one that cannot be imported."""
     try:
         found = entry.load()
     except Exception as error:  # whatever the package's own code raises
@@ -80,11 +76,7 @@ def is_known(name: str) -> bool:
 
 
 def find(name: str) -> type[Architecture]:
-    """Return the architecture of a name.
-
-    Raises:
-        InputError: there is no architecture of this name.
-    """
+    """Return the architecture of a name; an InputError says if there is none."""
     if not is_known(name):
         raise InputError(unknown(name))
     return ARCHITECTURES[name]
@@ -116,11 +108,7 @@ def short_names() -> dict[str, str]:
 
 
 def architecture_named(name: str) -> str:
-    """Return the name of an architecture's class, given its name in `train_model -m`.
-
-    Raises:
-        InputError: there is no such architecture.
-    """
+    """Return the class's name for a name in `train_model -m`; an InputError says if there is none."""
     if (found := full_name(name)) is None:
         raise InputError(unknown(name))
     return found

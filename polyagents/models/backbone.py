@@ -162,11 +162,7 @@ def fill_buffers(model: "transformers.PreTrainedModel", part: nn.Module) -> None
 
 
 def in_bits(bits: str | None) -> dict[str, Any]:
-    """Build the arguments that have transformers keep the weights of linear layers in 8 or 4 bits by bitsandbytes.
-
-    Raises:
-        InputError: bitsandbytes is not installed.
-    """
+    """Build the arguments that have transformers keep the weights of linear layers in 8 or 4 bits by bitsandbytes."""
     if bits is None:
         return {}
     if importlib.util.find_spec("bitsandbytes") is None:
@@ -185,11 +181,7 @@ def config_values(backbone: "transformers.PreTrainedModel") -> dict[str, Any]:
 
 
 def scratch_config(name: str, vocabulary: Vocabulary) -> "transformers.PretrainedConfig":
-    """Build the configuration of `scratch:tiny`, `scratch:mini` or `scratch:base`.
-
-    Raises:
-        InputError: there is no such size.
-    """
+    """Build the configuration of `scratch:tiny`, `scratch:mini` or `scratch:base`; refuse other sizes."""
     size = name.removeprefix(SCRATCH)
     if size not in SCRATCH_SIZES:
         raise InputError(f"--backbone {name}: there is no such size; use scratch:{'|'.join(SCRATCH_SIZES)}.")
@@ -249,11 +241,7 @@ def dropouts_of(model: nn.Module) -> list[tuple[nn.Module, str, float]]:
 
 
 def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) -> None:
-    """Freeze the weights that `--train-layers` excludes (paper Table 3): those used before the first layer that learns.
-
-    Raises:
-        InputError: the backbone has no list of layers.
-    """
+    """Freeze the weights that `--train-layers` excludes (paper Table 3): those used before the first that learns."""
     if which == "all":
         return
     count: int = getattr(backbone.config, "num_hidden_layers", 0)
@@ -278,11 +266,7 @@ def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) 
 
 @torch.no_grad()
 def running_order(backbone: "transformers.PreTrainedModel") -> dict[str, int]:
-    """Number the modules of a backbone, by name, in the order in which they begin; those that are not called have none.
-
-    Raises:
-        InputError: the backbone cannot read a short text.
-    """
+    """Number the modules of a backbone, by name, in the order in which they begin; those that never do have none."""
     started: dict[str, int] = {"": -1}
 
     def note(name: str) -> Any:

@@ -31,11 +31,7 @@ def deviation(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> 
 
 
 def factor(encoder: Encoder, texts: Sequence[Sequence[int]], pad_id: int) -> float:
-    """Compute the factor by which the outputs should be multiplied.
-
-    Raises:
-        InputError: all outputs are the same, infinite or not a number.
-    """
+    """Compute the factor by which the outputs should be multiplied; refuse outputs that are all alike or not finite."""
     measured = deviation(encoder, texts, pad_id)
     if not 0 < measured < float("inf"):
         raise InputError(

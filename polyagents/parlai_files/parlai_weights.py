@@ -151,11 +151,7 @@ class ParlaiModel:
         )
 
     def state(self) -> dict[str, Tensor]:
-        """Return the weights under our names, in fp32.
-
-        Raises:
-            InputError: there are weights that ParlAI's encoder with these options does not have.
-        """
+        """Return the weights under our names, in fp32; refuse those that an encoder of these options lacks."""
         names = module_names(self.architecture, layers_of(self.weights, f"{self.encoder}.layers."))
         copies = COPIES if self.architecture == "BiEncoder" else {}
         state = {}

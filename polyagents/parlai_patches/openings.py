@@ -27,11 +27,7 @@ class Opening:
 
 
 def read_openings(opt: Opt, count: int, seed: int) -> list[Opening]:
-    """Draw beginnings from a task's dialogues, no dialogue twice; the same for the same seed.
-
-    Raises:
-        InputError: the task cannot be read, or has too few dialogues.
-    """
+    """Draw beginnings from a task's dialogues, none twice, the same for the same seed; refuse a task with too few."""
     found = all_openings(opt, seed)
     if len(found) < count:
         raise InputError(

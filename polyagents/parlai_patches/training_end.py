@@ -53,11 +53,7 @@ def points_of(reports: Iterable[Mapping[str, Any]], loss: str, recall: str) -> l
 
 
 def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None, spare: int) -> Summary:
-    """Return the summary of a training run, given its last validation and the picture of its curves.
-
-    Args:
-        spare: bytes of its checkpoint.
-    """
+    """Return the summary of a run, given its last validation, the picture of its curves, and the checkpoint's bytes."""
     opt, metric = loop.opt, loop.opt["validation_metric"]
     best = final.get(metric) if loop.best_valid is None else loop.best_valid
     kept = kept_report(loop)

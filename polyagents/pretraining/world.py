@@ -67,11 +67,7 @@ class PretrainWorld(World):
         self.agent.train_update(update, now.total)
 
     def _read_window(self) -> None:
-        """Read the next window and plan its updates; a window without pairs is skipped, except the very first.
-
-        Raises:
-            InputError: a resumed run finds another number of updates in the window of its checkpoint.
-        """
+        """Read the next window and plan its updates; a window without pairs is skipped, except the very first."""
         now = self.position
         self.plan = self.agent.plan(self.reader.read(self.size), now.windows)
         if now.of and now.of != len(self.plan):

@@ -55,15 +55,7 @@ class EncodedExamples:
 
 
 def given_candidates(flag: str, source: str, examples: EncodedExamples, origin: str) -> list[list[Candidate]]:
-    """Return the candidates that came with each example.
-
-    Args:
-        flag: the name of the option that asks for them.
-        origin: the examples' source, such as "--task convai2", for the message of an error.
-
-    Raises:
-        InputError: no example has candidates.
-    """
+    """Return the candidates that came with each example; refuse examples without any, naming `flag` and `origin`."""
     if examples.given is None:
         raise InputError(
             f"--{flag} {source} needs the candidates of the task, and {origin} has none; use --{flag} batch, or fixed "
@@ -77,8 +69,8 @@ def evaluation_candidates(source: str, examples: EncodedExamples, flag: str, ori
 
     Args:
         source: one of batch, inline and batch-all-cands.
-        flag: as for `given_candidates`.
-        origin: as for `given_candidates`.
+        flag: the name of the option that asks for them.
+        origin: the examples' source, such as "--task convai2", for the message of an error.
 
     Raises:
         InputError: the examples lack what the source needs.

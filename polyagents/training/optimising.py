@@ -108,11 +108,7 @@ def refused_where_damaged(what: str) -> contextlib.AbstractContextManager[None]:
 
 
 def check_state(optimizer: torch.optim.Optimizer) -> None:
-    """Refuse a loaded state that its weights do not fit: torch's fused Adam would write beyond the end of a tensor.
-
-    Raises:
-        ValueError: a tensor is missing, not finite, or of another shape or type.
-    """
+    """Refuse, by a ValueError, a state that its weights do not fit: torch's fused Adam would write beyond a tensor."""
     wanted = {"step", "exp_avg", "exp_avg_sq"} if isinstance(optimizer, torch.optim.Adam) else set()
     for group in optimizer.param_groups:
         for name, value in group.items():

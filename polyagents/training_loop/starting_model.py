@@ -159,11 +159,7 @@ def model_of_options(
 
 
 def starting_parts(file: str, architecture: str, values: Mapping[str, Any], resumes: bool) -> Parts:
-    """Read the files of a model that an architecture starts from.
-
-    Raises:
-        InputError: a file is missing or damaged, or the architecture cannot start from the model.
-    """
+    """Read the files of a model that an architecture starts from; refuse missing, damaged or unfitting ones."""
     if not os.path.exists(file):
         raise InputError(f"There is no model at {file}; give another init_model.")
     if os.path.isdir(file):
@@ -178,11 +174,7 @@ def starting_parts(file: str, architecture: str, values: Mapping[str, Any], resu
 
 
 def new_tokenizer(values: Mapping[str, Any], data: TrainingData, datapath: str | None) -> RankingTokenizer:
-    """Load the tokenizer of a backbone, or learn it from the examples for a scratch one without a vocabulary.
-
-    Raises:
-        InputError: there is no tokenizer, or a vocabulary was given in addition to it.
-    """
+    """Load the tokenizer of a backbone, or learn it from the examples for a scratch one without a vocabulary."""
     backbone, vocabulary = values["backbone"], values.get("vocabulary")
     if not backbone.startswith(SCRATCH):
         if vocabulary:

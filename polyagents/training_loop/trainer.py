@@ -100,11 +100,7 @@ class Trainer:
         callbacks: Sequence[Callback] = (),
         distillation: Distillation | None = None,
     ):
-        """Prepare a run; without validation examples nothing is evaluated.
-
-        Raises:
-            InputError: options contradict each other.
-        """
+        """Prepare a run; without validation examples nothing is evaluated. Refuse options that contradict others."""
         self.model, self.data, self.valid, self.options = model, data, valid, options
         self.files, self.callbacks, self.budget = files, callbacks, options.budget
         self.parameters = [p for p in model.module.parameters() if p.requires_grad]
@@ -397,11 +393,7 @@ class Trainer:
         self._tell("on_save")
 
     def resume(self) -> None:
-        """Resume from the checkpoint of the files; the model has its weights already.
-
-        Raises:
-            InputError: the checkpoint is damaged, or belongs to another run.
-        """
+        """Resume from the checkpoint, whose weights the model has; refuse a damaged one, or another run's."""
         states = self.files.state()
         with optimising.refused_where_damaged(str(self.files.resumed)):
             self.optimizer.load_state_dict(states["optimizer"])

@@ -65,11 +65,7 @@ class TrainingData:
         return (read_example(given, f"Example {place}") for place, given in enumerate(self.examples))
 
     def epoch(self, number: int, skipped: int = 0) -> Iterator[TextExample]:
-        """Read the examples of an epoch, counted from 0, without the first `skipped`.
-
-        Raises:
-            InputError: an example is not possible.
-        """
+        """Read the examples of an epoch, counted from 0, without the first `skipped`; each is checked."""
         if not isinstance(self.examples, Indexed):
             for place, given in enumerate(itertools.islice(self.examples, skipped, None), start=skipped):
                 yield read_example(given, f"Example {place}")

@@ -71,11 +71,7 @@ class TrainingFiles:
             )
 
     def state(self) -> dict[str, Any]:
-        """Read the state of the checkpoint.
-
-        Raises:
-            InputError: the file is damaged, or a checkpoint of train_model.
-        """
+        """Read the state of the checkpoint; refuse a damaged one, or one of train_model."""
         assert self.resumed is not None
         states = read_weights(self.resumed)
         if STATE not in states:
