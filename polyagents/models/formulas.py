@@ -102,7 +102,10 @@ def in_order(parts: Sequence[Tensor], rows: Sequence[Tensor] | None = None) -> T
     Chunks of short texts or lists have a smaller n, and are padded with 0.
     """
     widest = max(part.size(1) for part in parts)
-    alike = [functional.pad(part, (0, 0) * (part.ndim - 2) + (0, widest - part.size(1))) for part in parts]
+    alike = []
+    for part in parts:
+        lacking = widest - part.size(1)
+        alike.append(functional.pad(part, (0, 0) * (part.ndim - 2) + (0, lacking)) if lacking else part)
     # The rows of all chunks are a permutation of the batch; its argsort is the way back.
     return torch.cat(alike)[slice(None) if rows is None else torch.cat(list(rows)).argsort()]
 

@@ -215,7 +215,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
                 return self.replies.of_fixed(self.fixed, examples.contexts, self._said())
             scores, candidates = self.fixed.scores_with_labels(examples.contexts, examples.labels)
         if candidates.labels is not None:
-            self._record(evaluation_metrics(scores, candidates, self.module.logit_scale, self.recall_at))
+            self._record(evaluation_metrics(scores, candidates, self.ranking.module.logit_scale, self.recall_at))
         output = self.replies.of_scores(scores.numpy(), candidates)
         if self.judges and candidates.labels is not None:
             output["judged"] = judge(scores.numpy(), candidates, examples.labels)

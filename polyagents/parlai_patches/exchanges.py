@@ -125,23 +125,23 @@ class WorldInOrder(BatchWorld):
             self.acts[0].append(Message(message | {"dyn_batch_idx": 0}))
             is_full = len(self.acts[0]) == self.size
             if not message.get("episode_done") and self.model.hears_itself(message):
-                waiting = self._answer(waiting)
+                self._answer(waiting)
                 self.model.self_observe(self.acts[1][-1])
             else:
                 self.model.self_observe(Message())
             if is_full or (waiting and not waiting[-1][1].can_wait):
-                waiting = self._answer(waiting)
+                self._answer(waiting)
             if is_full:
                 break
         self._answer(waiting)
         self.update_counters()
 
-    def _answer(self, waiting: "list[tuple[Message, Asked]]") -> "list[tuple[Message, Asked]]":
+    def _answer(self, waiting: "list[tuple[Message, Asked]]") -> None:
         """Rank observations, and let the task judge the replies; nothing is waiting any more then."""
         if waiting:
             replies = self.world.get_agents()[1].batch_act([observation for observation, _ in waiting])
             self.acts[1] += [asked.judged(reply) for (_, asked), reply in zip(waiting, replies, strict=True)]
-        return []
+            waiting.clear()
 
     def display(self) -> str:
         """World: show the last batch."""
