@@ -1,9 +1,7 @@
 """Notices updates that were skipped, and runs that learn nothing, without waiting for a GPU at each update."""
 
 import math
-from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -42,12 +40,8 @@ class Watch:
         self._norms: list[Tensor] = []
         self.failures = 0
         self._optimizer = optimizer
-        self._start = sums_of(self._groups)
+        self._start = sums_of(optimizer)
         self._highest_rate, self._largest_norm = 0.0, 0.0
-
-    @property
-    def _groups(self) -> Sequence[Mapping[str, Any]]:
-        return [] if self._optimizer is None else self._optimizer.param_groups  # which a resumed run replaces
 
     @property
     def is_due(self) -> bool:
@@ -61,11 +55,12 @@ class Watch:
     def saw_update(self, norm: Tensor) -> None:
         """Record an update."""
         self._norms.append(norm)
-        self._highest_rate = max([self._highest_rate, *(group["lr"] for group in self._groups)])
+        groups = [] if self._optimizer is None else self._optimizer.param_groups  # which a resumed run replaces
+        self._highest_rate = max([self._highest_rate, *(group["lr"] for group in groups)])
 
     def check_learned(self) -> None:
         """Refuse the end of a run that has learned nothing, though there was an update at a rate above 0."""
-        if not self._highest_rate or (self._largest_norm and sums_of(self._groups) != self._start):
+        if not self._highest_rate or (self._largest_norm and sums_of(self._optimizer) != self._start):
             return
         why = "the learning rate is too small for it"
         if not self._largest_norm:
@@ -111,8 +106,9 @@ class Watch:
         return found
 
 
-def sums_of(groups: Sequence[Mapping[str, Any]]) -> list[int]:
+def sums_of(optimizer: torch.optim.Optimizer | None) -> list[int]:
     """Sum up the bits of each weight, which differ once one number does; a BERT-base takes a tenth of a second."""
+    groups = [] if optimizer is None else optimizer.param_groups
     weights = [weight.detach() for group in groups for weight in group["params"]]
     sums = [weight.view(BITS[weight.element_size()]).sum() for weight in weights]
     return torch.stack(sums).tolist() if sums else []
