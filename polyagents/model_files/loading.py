@@ -8,7 +8,7 @@ from typing import Any
 import torch
 import transformers
 from safetensors import SafetensorError
-from torch import Tensor
+from torch import Tensor, nn
 
 from polyagents.backbone_files import config_of
 from polyagents.console import command, say
@@ -88,26 +88,30 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
         raise InputError(
             f"{options_file(file)} does not describe a model that can be built ({first_line(error)})."
         ) from error
-    load_weights(model.module, checked_weights(model, parts.weights, file))
+    load_from_file(model, parts.weights, file)
     model.module.to(device).eval()
     return model
 
 
-def checked_weights(model: RankingModel, weights: Mapping[str, Tensor], file: str) -> Mapping[str, Tensor]:
-    """Return the weights of a file, completed; refuse those that are not the model's."""
-    own = model.module.state_dict()
-    if getattr(model.module, "codes", None) is not None and "codes" not in weights and parlai_options.is_parlais(file):
+def load_from_file(model: RankingModel, weights: Mapping[str, Tensor], file: str) -> None:
+    """Load the weights of a file into a model, completed; refuse those that are not the model's."""
+    backbone = model.settings.encoder.backbone
+    load_weights(model.module, checked_weights(model.module, weights, file, model.architecture, backbone))
+
+
+def checked_weights(
+    module: nn.Module, weights: Mapping[str, Tensor], file: str, architecture: str, backbone: str
+) -> Mapping[str, Tensor]:
+    """Return the weights of a file, completed by what it need not hold.
+
+    Raises:
+        InputError: some are missing, unknown, not finite, of another shape or type, or two for one.
+    """
+    own = module.state_dict()
+    if getattr(module, "codes", None) is not None and "codes" not in weights and parlai_options.is_parlais(file):
         weights = dict(weights) | {"codes": own["codes"]}  # ParlAI's pretrained poly-encoders have none
-    weights = with_frozen_weights(model.module, weights, file, model.settings.encoder.backbone)
-    refuse_wrong_weights(own, weights, file, model.architecture, model.settings.encoder.backbone)
-    return weights
-
-
-def refuse_wrong_weights(
-    own: Mapping[str, Tensor], weights: Mapping[str, Tensor], file: str, architecture: str, backbone: str
-) -> None:
-    """Refuse a file's weights if some are missing, unknown, not finite, of another shape or type, or two for one."""
-    _, same = model_file.without_copies(dict(own))
+    weights = with_frozen_weights(module, weights, file, backbone)
+    _, same = model_file.without_copies(own)
     wrong = wrong_tensors(own, weights) or [
         f"{name} is not {other}"  # where the model has one weight of two names, such as those of a shared encoder
         for name, other in same.items()
@@ -118,6 +122,7 @@ def refuse_wrong_weights(
             f"{file} cannot be loaded as polyagents:{architecture} with --backbone {backbone} ({wrong[0]}); it was "
             f"trained with other options than {options_file(file)} says."
         )
+    return weights
 
 
 def architecture_of(file: str) -> str:

@@ -13,8 +13,8 @@ from polyagents.files import model_file
 from polyagents.files.atomic import atomic_write, clear_leftovers
 from polyagents.files.hashing import file_digest
 from polyagents.model_files import initial_weights
-from polyagents.model_files.loading import read_weights, refuse_wrong_weights
-from polyagents.models.adapters import load_weights, trained_weights, with_frozen_weights
+from polyagents.model_files.loading import checked_weights, read_weights
+from polyagents.models.adapters import load_weights, trained_weights
 from polyagents.models.model_options import EncoderOptions
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.parlai_agents.optimising_agent import OptimisingAgent
@@ -139,9 +139,7 @@ class BaseAgent(OptimisingAgent):
                 f"{path} is a checkpoint of Ranker.train; resume with that, or give another --model-file, and "
                 f"--init-model to start from its weights."
             )
-        own = self.module.state_dict()
-        states["model"] = with_frozen_weights(self.module, states["model"], path, self.opt["backbone"])
-        refuse_wrong_weights(own, states["model"], path, self.architecture, self.opt["backbone"])
+        states["model"] = checked_weights(self.module, states["model"], path, self.architecture, self.opt["backbone"])
         self.load_state_dict(states["model"])
         with refused_where_damaged(path):
             if self.scaler.is_enabled() and "scaler" in states:

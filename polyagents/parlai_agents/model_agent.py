@@ -114,8 +114,6 @@ class ModelAgent(BaseAgent):
             weights = fitting_weights(states["model"], path, self.architecture, self.module)
             return {"model": weights} if is_another else states
         weights, self.parlai_model = self.parlai_model.state(), None
-        if getattr(self.module, "codes", None) is not None:  # ParlAI's pretrained poly-encoders have none
-            weights.setdefault("codes", self.module.codes.data)
         return {"model": weights}
 
 

@@ -14,9 +14,9 @@ from polyagents.console import command
 from polyagents.errors import InputError
 from polyagents.model_files import initial_weights
 from polyagents.model_files.building import build_encoder, build_model, settings_of
-from polyagents.model_files.loading import Parts, checked_weights, load_model, own_parts, parlai_parts
+from polyagents.model_files.loading import Parts, load_from_file, load_model, own_parts, parlai_parts
 from polyagents.models import output_scaling
-from polyagents.models.adapters import load_weights, trained_weights
+from polyagents.models.adapters import trained_weights
 from polyagents.models.architecture import options_of
 from polyagents.models.encoder import Encoder
 from polyagents.models.model_options import SCRATCH
@@ -152,8 +152,7 @@ def model_of_options(
     saved = {name: value for name, value in values.items() if name not in ("override", "datapath")}
     model.settings = replace(model.settings, saved=saved)
     if parts is not None and file is not None:
-        weights = fitting_weights(parts.weights, file, architecture, model.module)
-        load_weights(model.module, checked_weights(model, weights, file))
+        load_from_file(model, fitting_weights(parts.weights, file, architecture, model.module), file)
         align_weights(model.module)
     return model
 

@@ -18,7 +18,7 @@ from polyagents.files.hashing import utf8
 from polyagents.files.locks import lock_model
 from polyagents.files.own_folder import make_folder_of
 from polyagents.model_files.initial_weights import CHECKPOINT
-from polyagents.model_files.loading import checked_weights, read_weights
+from polyagents.model_files.loading import load_from_file, read_weights
 from polyagents.model_files.saving import refuse_other_file, save_model
 from polyagents.models.adapters import load_weights
 from polyagents.ranking.ranking_model import RankingModel
@@ -101,7 +101,7 @@ class TrainingFiles:
     def load_best(self, model: RankingModel) -> None:
         """Load the best weights into the model, if any were kept."""
         if self.file is not None and os.path.exists(self.file):
-            load_weights(model.module, checked_weights(model, read_weights(self.file)["model"], self.file))
+            load_from_file(model, read_weights(self.file)["model"], self.file)
         elif self._best is not None:
             load_weights(model.module, self._best)
 
