@@ -15,7 +15,7 @@ It is a mutator of ParlAI's, which is given to teachers of training sets only.
 import functools
 import re
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from parlai.core.message import Message
 from parlai.core.mutators import ManyEpisodeMutator
@@ -27,13 +27,6 @@ from polyagents.parlai_patches.wrapping import wrap
 
 NOT_SAID = re.compile(r"(your|partner's) persona: .*|__SILENCE__|\s*")  # prefixes of lines that are not utterances
 SPEAKER = re.compile(r"^participant \d+: ?")  # before each line of a context of ParlAI's dstc7, but not of labels
-
-
-class Said(NamedTuple):
-    """An utterance, and whether the task has it as a label."""
-
-    text: str
-    is_label: bool
 
 
 class EveryUtterance(ManyEpisodeMutator):
@@ -50,19 +43,18 @@ def added_targets(episode: Sequence[Message]) -> list[Message]:
     The first utterance answers nothing, and candidates of a label belong to no other target: there are none.
     """
     said = list(utterances(episode))
-    texts = [utterance.text for utterance in said]
-    targets = [(place, SPEAKER.sub("", text)) for place, text in enumerate(texts) if not said[place].is_label]
+    texts = [text for text, _ in said]
+    targets = [(place, SPEAKER.sub("", text)) for place, (text, is_label) in enumerate(said) if not is_label]
     return [Message(text="\n".join(texts[:place]), labels=[text]) for place, text in targets if place and text]
 
 
-def utterances(episode: Sequence[Message]) -> Iterator[Said]:
-    """Yield the lines of the texts that somebody said, and the labels (the first if there are several), in order."""
+def utterances(episode: Sequence[Message]) -> Iterator[tuple[str, bool]]:
+    """Yield what somebody said, in order, and whether the task has it as a label (the first if there are several)."""
     for message in episode:
         lines = (message.get("text") or "").split("\n")
-        yield from (Said(line, False) for line in lines if not NOT_SAID.fullmatch(line))
-        label = next(iter(message.get("labels") or ()), "")
-        if label:
-            yield Said(label, True)
+        yield from ((line, False) for line in lines if not NOT_SAID.fullmatch(line))
+        if label := next(iter(message.get("labels") or ()), ""):
+            yield label, True
 
 
 @functools.cache
