@@ -5,7 +5,7 @@ import functools
 import math
 import statistics
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 from unittest import mock
 
@@ -46,24 +46,19 @@ def move_the_bar(get_time: Any, loop: TrainLoop, world: Any) -> Any:
 
 def with_evaluation_bar(run_single_eval: Any, loop: TrainLoop, opt: Any, world: Any, *args: Any) -> Any:
     """Do as ParlAI's `_run_single_eval`, with a bar for a validation or test of some seconds and more."""
-    split = str(world.opt.get("datatype", "")).split(":")[0]
+    split, reported = str(world.opt.get("datatype", "")).split(":")[0], world.report
     shown: dict[str, Any] = {"desc": f"Evaluating {split}", "unit": " examples", "delay": SLOW, "leave": False}
-    with (
-        Bar(total=world.num_examples(), disable=is_silent(), **shown) as bar,
-        mock.patch.object(world, "report", counting(world.report, bar)),
-    ):
-        return run_single_eval(loop, opt, world, *args)
 
-
-def counting(report: Callable[[], Mapping[str, Any]], bar: Bar) -> Callable[[], Mapping[str, Any]]:
-    """Wrap a world's `report`, which ParlAI calls after each batch of an evaluation, so that it moves the bar."""
-
-    def patched() -> Mapping[str, Any]:
-        found = report()
+    def report() -> Mapping[str, Any]:  # ParlAI calls it after each batch
+        found: Mapping[str, Any] = reported()
         bar.update(int(float(found.get("exs") or 0)) - bar.n)
         return found
 
-    return patched
+    with (
+        Bar(total=world.num_examples(), disable=is_silent(), **shown) as bar,
+        mock.patch.object(world, "report", report),
+    ):
+        return run_single_eval(loop, opt, world, *args)
 
 
 def last_update(loop: TrainLoop, seconds: float) -> int | None:
