@@ -248,6 +248,7 @@ def each_part_of_a_configuration_replaced(good):
             yield from (good | {group: good[group] | {name: value}} for name in good[group])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.release)])
 def test_configurations_of_folders_that_no_model_has(folder, every):
     good = json.loads((folder / "config.json").read_text())

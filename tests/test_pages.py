@@ -113,6 +113,7 @@ def test_a_page_has_one_shell_one_python_and_a_server(tmp_path):
     assert f"| {page} | 9 | 8 | 1 people |  |" in said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("broken", "instead", "failed"),
     [

@@ -78,6 +78,7 @@ def test_threads_search_as_one(trained, tmp_path, restless, index_type):
         assert [match.index for match in matches[0]][:1] == [match.index for match in expected[0]][:1]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["milvus-lite", "pgvector"])
 def test_threads_search_an_engine_as_one(trained, tmp_path, kind, request):
     socket = request.getfixturevalue("postgres_socket") if kind == "pgvector" else None

@@ -85,6 +85,7 @@ def test_arithmetics_share_an_export(trained, wins, monkeypatch):
     assert auto(trained("bi")) == "openvino-fp32" and auto(trained("bi"), precision="bf16") == "openvino-bf16"
 
 
+@pytest.mark.slow
 def test_the_export_beside_a_model_is_used_unless_its_scores_are_others(trained, tmp_path, cache, wins):
     wins("onnx")
     file = copy_model(trained("bi"), tmp_path / "M")
@@ -108,6 +109,7 @@ def test_other_weights_need_another_export_and_say_so(trained, tmp_path, wins, c
     assert f"run polyagents tune -mf {file}" in capsys.readouterr().err
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", [InputError("no operator"), OSError(28, "No space left on device")])
 def test_what_cannot_be_exported_is_torchs_until_it_can_be(fault, trained, wins, monkeypatch):
     wins("onnx")

@@ -456,6 +456,7 @@ def job_of(colours, folder, kind="bi", **changes):
     return replace(job, **changes)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "split"), [("bi", "valid"), ("cross", "test")])
 def test_a_run_is_train_model_with_measurements_that_do_not_disturb_it(kind, split, colours, tmp_path):
     """The weights are those of train_model, dropout and all; the ranks are those of eval_model."""

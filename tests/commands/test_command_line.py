@@ -221,6 +221,7 @@ def test_without_parlai_one_sentence_says_how_to_install_it(arguments, tmp_path)
     assert line.startswith("polyagents: ") and "pip install --no-deps parlai==1.7.2" in line
 
 
+@pytest.mark.slow
 def test_without_parlai_text_files_make_a_vocabulary_and_the_zoo_is_listed(tmp_path):
     (tmp_path / "words.txt").write_text("the cat sat on the mat and the cat sat\n" * 3)
     code = f"import sys; sys.modules['parlai'] = None\n{LOADED}"

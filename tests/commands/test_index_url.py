@@ -50,6 +50,7 @@ def lines(capsys):
     return run
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "build"), [("bi", ["build_index"]), ("poly", ["index", "build"])])
 def test_build_rank_add_remove_and_status(kind, build, address, lines, file, trained, tmp_path, monkeypatch):
     where = ("--index-url", address.format(name=f"of_{kind}"))
@@ -86,6 +87,7 @@ def test_build_rank_add_remove_and_status(kind, build, address, lines, file, tra
     }  # fmt: skip
 
 
+@pytest.mark.slow
 def test_candidates_with_ids_are_filtered_updated_removed_and_served(address, lines, trained, tmp_path, monkeypatch):
     where, model = ("--index-url", address.format(name="with_ids")), ("-mf", trained("poly"))
     rows = [{"id": f"r{n}", "text": text, "colour": text.split()[2], "n": n} for n, text in enumerate(REPLIES)]

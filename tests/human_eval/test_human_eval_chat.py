@@ -339,6 +339,7 @@ def check_living(partner, replies, persona, texts):
 TEXTS = ("hi there", "do you ski ?", "me too", "bye")
 
 
+@pytest.mark.slow
 def test_replies_of_parlais_agents_are_those_of_a_living_conversation(trained, written):
     """Read again from the database or remembered: a model says the same."""
     for file in (trained("poly"), written("poly")):
@@ -472,6 +473,7 @@ def assigned(tmp_path, name, **changes):
     return [(one.annotator, one.model) for one in rated_chats(chats.store.database)]
 
 
+@pytest.mark.slow
 def test_models_are_balanced_over_people_and_within_each(tmp_path):
     flags = {"models": ["a", "b", "c"], "conversations": 3}
     found = assigned(tmp_path, "s.db", **flags)

@@ -357,6 +357,7 @@ def test_hostile_texts_are_shown_as_texts(tmp_path):
     assert all(line.isprintable() for line in said.splitlines())  # no escape sequence reaches the terminal
 
 
+@pytest.mark.slow
 def test_tables_are_read_back_exactly_and_hold_no_formula(tmp_path):
     texts = [
         *HOSTILE,

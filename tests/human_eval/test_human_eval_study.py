@@ -487,6 +487,7 @@ def test_ten_thousand_arrivals_for_fifty_places(arrivals, tmp_path, clock, monke
     assert free(store) == 50
 
 
+@pytest.mark.slow
 def test_places_and_codes_are_right_whatever_happens(tmp_path, clock):
     """Some hundred random acts of ten people; what is stored is compared with what a person may have done."""
     store, draw = store_of(str(tmp_path / "s.db"), pairs=4, checks=1, clock=clock), random.Random(0)

@@ -484,6 +484,7 @@ def test_a_reader_keeps_what_it_opened(file, folder):
     assert list(CandidateStore.open(folder, "model").texts()) == ["something", "else"]
 
 
+@pytest.mark.slow
 def test_readers_never_see_a_store_between_two_states(file, folder):
     """Readers open it again and again while a builder goes back and forth between two files."""
     CandidateStore.build(file, folder, maker())

@@ -233,6 +233,7 @@ def test_a_task_some_of_whose_examples_have_candidates_or_labels_is_trained_on(t
 # ---- resuming --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_a_resumed_run_draws_what_an_undisturbed_one_does(kind, tmp_path):
     """Dropout, and a cross-encoder's random negatives: the checkpoint knows where the generators and the pool were."""

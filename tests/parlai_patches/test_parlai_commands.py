@@ -202,6 +202,7 @@ def test_a_stopped_training_goes_on_as_if_it_had_not_stopped(flags, tmp_path):
     assert largest_difference(straight, stopped) == 0
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "flags",
     ["--max-train-steps 6", "--num-epochs 6 --optimizer adamax", "--num-epochs 6 --warmup-updates 2 --update-freq 2"],
@@ -235,6 +236,7 @@ def test_more_steps_for_a_finished_model(tmp_path):
     assert largest_difference(tmp_path / "straight", tmp_path / "continued") == 0
 
 
+@pytest.mark.slow
 def test_four_examples_are_learned_at_parlais_settings(tmp_path):
     """ParlAI's own test of its rankers; the batch, the length, the warm-up and the validations are the defaults."""
     flags = ("-m", KINDS["poly"], "-t", "integration_tests:overfit", "-mf", tmp_path / "M", "-opt", "adam", "-lr", 1e-2)
@@ -256,6 +258,7 @@ def test_init_model_starts_from_its_weights_and_vocabulary(kind, model, colours,
     assert Ranker.load(str(file)).score(*pair) == pytest.approx(Ranker.load(str(source)).score(*pair), abs=1e-3)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("source", "kind", "names"),
     [
@@ -407,6 +410,7 @@ def test_training_leaves_no_trace_at_a_name_that_no_model_can_have(name, said, c
     assert sorted(tmp_path.rglob("*")) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("metric", ["rank", "sample/loss", "rank --validation-metric-mode max"])
 def test_of_a_loss_or_rank_the_smallest_is_kept_unless_the_flag_says_otherwise(metric, colours, tmp_path):
     tasks = (*colours, "-t", f"fromfile:parlaiformat,{SAMPLE}") if "/" in metric else colours

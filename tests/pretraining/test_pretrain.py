@@ -394,6 +394,7 @@ def test_a_window_without_pairs_is_left_out(bert):
         agent.plan(single, window=0)
 
 
+@pytest.mark.slow
 def test_the_last_updates_are_validated_too(tmp_path):
     """ParlAI's loop ends before the validation of its last update."""
     pretrain(tmp_path / "M", "--validation-every-n-steps", "4", "--max-train-steps", "8", "-lr", "1e-3")
@@ -405,6 +406,7 @@ def test_the_last_updates_are_validated_too(tmp_path):
         assert json.load(file)["valid_reports"] == []
 
 
+@pytest.mark.slow
 def test_a_run_that_is_done_is_done(tmp_path):
     """The same command again evaluates, and no more."""
     flags = ("--validation-every-n-steps", "5", "--max-train-steps", "9")
@@ -418,6 +420,7 @@ def test_a_run_that_is_done_is_done(tmp_path):
         assert [report["train_steps"] for report in json.load(file)["valid_reports"]] == [5, 9]
 
 
+@pytest.mark.slow
 def test_another_runs_checkpoint_is_a_start_and_no_place(tmp_path):
     pretrain(tmp_path / "old", "--max-train-steps", "6")
     pretrain(tmp_path / "new", "--max-train-steps", "3", "--init-model", tmp_path / "old.checkpoint", "-lr", "1e-30")
@@ -519,6 +522,7 @@ def test_two_processes_share_the_work_and_keep_the_same_weights(tmp_path):
     assert all(torch.equal(weight, second["model"][name]) for name, weight in first["model"].items())
 
 
+@pytest.mark.slow
 def test_the_papers_vocabulary(tmp_path):
     """`build_vocabulary`, then pre-training with it: [S] on both sides of both texts."""
     own("build_vocabulary", "-t", SAMPLE, "--vocabulary-size", 400, "--out", tmp_path / "V")

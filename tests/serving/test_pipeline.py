@@ -103,6 +103,7 @@ def test_vectors_are_those_of_the_first_model(client, rankers):
     assert np.allclose(found, first.encode_candidates(REPLIES).numpy(), atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("top", [1, 2, 10])
 def test_decisions_are_those_of_python_with_the_calibration_of_both(model, trained, replies, top):
     """Options of several texts; and the server's own candidates, each of which is an option."""

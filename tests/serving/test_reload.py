@@ -335,6 +335,7 @@ def test_files_that_change_while_they_are_read_are_refused(folder, monkeypatch):
         sources.load_after(served)
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(bool(postgres.missing()), reason=postgres.missing() or "")
 def test_an_alias_of_an_engine_is_followed_once_its_model_is_there(model, tmp_path):
     """Candidates are seen at once; another model's collection, only with that model."""

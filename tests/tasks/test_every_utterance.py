@@ -180,6 +180,7 @@ def test_training_sees_them_and_validation_does_not(kind, tmp_path, monkeypatch)
     assert len(seen) > 15 and seen <= expected
 
 
+@pytest.mark.slow
 def test_an_epoch_is_as_many_updates_as_there_are_targets(tmp_path):
     shutil.copytree(FOLDER / "ubuntu" / "sample", tmp_path / "Ubuntu")
     steps = []

@@ -79,6 +79,7 @@ def test_any_right_candidate_counts(tmp_path):
     assert report["exs"] == 4 and report["hits@10"] == 1 and 1 <= report["rank"] <= 8
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", NAMES)
 @pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_agents_train_and_rank(kind, task, tmp_path):

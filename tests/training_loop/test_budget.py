@@ -109,6 +109,7 @@ def test_a_training_of_some_seconds_ends_in_time_with_a_rate_of_zero(monkeypatch
     assert notes.rates[top:] == sorted(notes.rates[top:], reverse=True) and notes.rates[-1] < 0.15e-3
 
 
+@pytest.mark.slow
 def test_train_model_spreads_rate_and_validations_over_its_seconds(tmp_path, monkeypatch):
     """By a clock that moves only when the loop looks at it."""
     ticks = itertools.count()

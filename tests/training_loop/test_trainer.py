@@ -132,6 +132,7 @@ def test_the_weights_are_those_of_parlais_loop(case, trained, monkeypatch, tmp_p
     assert_equal_weights(trained_weights(ranker), theirs)
 
 
+@pytest.mark.slow
 def test_validations_and_a_plateaus_rates_are_those_of_parlais_loop(trained, monkeypatch, tmp_path):
     """At a rate this large the loss rises now and then, and the rate falls."""
     more = {"max_train_steps": 10, "learningrate": 0.02, "warmup_updates": 2, "validation_patience": 0}

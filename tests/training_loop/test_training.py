@@ -83,6 +83,7 @@ def test_a_loss_that_is_no_number_is_reported_and_not_trained_on(more, every, or
         assert largest_difference(tmp_path / "good", tmp_path / "bad") == 0
 
 
+@pytest.mark.slow
 def test_a_training_that_cannot_recover_ends_with_a_sentence(ordered, monkeypatch, tmp_path):
     monkeypatch.setattr(logging, "error", lambda text: None)
     poison(monkeypatch, set(range(3, 1000)))
@@ -138,6 +139,7 @@ def test_any_state_comes_back_as_it_was(tmp_path):
     assert (again["nothing"], again["number"]) == (None, 3)
 
 
+@pytest.mark.slow
 def test_a_resumed_run_that_does_not_improve_keeps_the_better_model(tmp_path):
     task = write_task(tmp_path, colour_dialogues())
     file = tmp_path / "M"

@@ -78,6 +78,7 @@ def test_what_to_run_next_is_possible_with_the_task_of_the_held_out_examples(tas
     assert first[0] == f"polyagents {said}"
 
 
+@pytest.mark.slow
 def test_the_curves_of_a_resumed_training_have_those_of_the_first_run(colours, tmp_path, drawn):
     for steps in ("5", "7"):
         trained(tmp_path / "M", *colours, "--max-train-steps", steps)

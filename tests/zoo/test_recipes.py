@@ -382,6 +382,7 @@ def rewrite(path, **values):
     path.write_text(json.dumps(json.loads(path.read_text()) | values))
 
 
+@pytest.mark.slow
 def test_a_report_holds_models_to_the_paper(reported, tmp_path):
     out = reported()
     (row,) = (line for line in out.splitlines() if line.startswith("| wikipedia/bi/reddit/smoke | test"))
