@@ -80,7 +80,7 @@ def as_json(found: dict[str, Any]) -> str:
 
 
 def answer_lines(answer: Callable[[str], dict[str, Any]], keys: Sequence[str] = ANSWERED) -> None:
-    """Write a JSON line for each line on standard input: its own fields, the context, and the answer's fields, `keys`.
+    """Write a JSON line for each line on standard input: its own fields, none of them in `keys`, context and answer.
 
     A line without a context is answered by an error, and those after it as usual; in the end that is an InputError.
     """

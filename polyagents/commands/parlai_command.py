@@ -48,7 +48,7 @@ def of_another_package(name: str) -> str | None:
 
 
 def with_our_agent(arguments: list[str]) -> list[str]:
-    """Add our agent for a model of one of ParlAI's, if no flag names one and the command has such a flag."""
+    """Return arguments, with our agent for a model of ParlAI's if the command takes one and no flag names it."""
     file = model_file(arguments)
     if file is None or names_a_model(arguments) or not PARLAI_COMMANDS[BY_EVERY_NAME[arguments[0]]].takes_a_model:
         return arguments

@@ -111,7 +111,7 @@ def serve(opt: Mapping[str, Any], tokens: "Tokens", opened: socket.socket) -> No
         from polyagents.serving.sources import Sources
         from polyagents.serving.tokens import MAY_ASK
 
-    sources = Sources(**{field.name: opt[field.name] for field in dataclasses.fields(Sources)})  # each is a flag's
+    sources = Sources(**{field.name: opt[field.name] for field in dataclasses.fields(Sources)})  # named as its flag
     if not any(opt[name] for name in CANDIDATES):
         write_replies_of_task(zoo_file(opt["model_file"]))
     reloader = Reloader(sources, tokens)

@@ -50,8 +50,8 @@ class MadeFor:
     reranker: str | None  # the same of the model that orders a shortlist; None without one
     rerank_top: int | None  # how many options that shortlist has
     options: str | None  # a digest of the options; None if each example had its own
-    least_options: int  # the smallest number of options of an example; and the largest
-    most_options: int
+    least_options: int  # the smallest number of options of an example
+    most_options: int  # the largest
     examples: str  # a digest of the examples
 
 

@@ -178,6 +178,6 @@ def table(measured: Sequence[Measured]) -> Iterator[list[str]]:
 
 
 def with_ends(estimate: Estimate, sign: str = "") -> str:
-    """Format a number, 0.652 (0.610, 0.693), without ends that are not numbers; "+" signs positive ones, too."""
+    """Format a number, 0.652 (0.610, 0.693), without ends that are NaN; a `sign` of "+" precedes positive ones."""
     value, low, high = (decimals(number, sign=sign) for number in estimate)
     return value if math.isnan(estimate.low) else f"{value} ({low}, {high})"

@@ -23,9 +23,10 @@ Write = Callable[[int, Judged], None]
 
 @contextlib.contextmanager
 def trec_files(run: str | None, qrels: str | None, name: str) -> Iterator[Write]:
-    """Open a run, of a name without white space, and qrels, each written atomically; None for one that is not wanted.
+    """Open a run and qrels, each written atomically; None for one that is not wanted.
 
-    The context is a function that writes examples to both; an InputError says if a file cannot be written.
+    The context is a function that writes an example to both. White space in the run's name is replaced. An InputError
+    says if a file cannot be written.
     """
     word = re.sub(r"\s+", "_", name) or "run"
     with contextlib.ExitStack() as files:

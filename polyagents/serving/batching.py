@@ -189,7 +189,7 @@ class Batcher:
         return self.worker is not None and not self.worker.done() and not stuck
 
     def ask(self, job: Job, model: "Served", client: str = "", stage: str = SEARCH) -> Ticket:
-        """Queue a job; in a full queue it replaces the newest job of the client with the most; or QueueFull."""
+        """Queue a job; in a full queue for the newest of the client with the most, QueueFull if none has more."""
         own = len(self.turns.get(client, ()))
         if self.waiting >= self.most:
             most = max(self.turns.values(), key=len, default=deque())

@@ -134,7 +134,7 @@ def stamp_of(path: str) -> tuple[int, int, int] | None:
 
 
 def alias_of(served: Served) -> dict[str, Any]:
-    """Return which model's collection an engine's name refers to now; {} without one. Raises as `versions` does."""
+    """Return which model's collection an engine's name refers to now, or an EngineError; {} without an engine."""
     candidates = served.candidates
     if not isinstance(candidates, EngineCandidates):
         return {}

@@ -53,6 +53,7 @@ def run_action(opt: Mapping[str, Any], platform: str, access_of: "Callable[[], A
     store = existing_store(opt["database"])
     from polyagents.human_eval.storage.people_records import work_of_people  # loads SQLAlchemy
 
+    # Only now is a token asked for: wrong flags, study and database are said first.
     everybody, access = work_of_people(store, study.id), access_of()
     if action == "status":
         print_status(everybody, access.submissions(study))

@@ -116,7 +116,10 @@ def serve_pages(
     invited: Mapping[str, str],
     what: str,
 ) -> None:
-    """Print the organiser's link and those of the invited (name -> token), or of the study; serve until Ctrl-C."""
+    """Print the organiser's link and those of the invited (name -> token), or of the study, and serve until Ctrl-C.
+
+    The store is closed at the end.
+    """
     from polyagents.human_eval.web.texts import read_texts  # loads the web libraries
 
     study, organiser = store.places.study if store.places else None, store.organiser()

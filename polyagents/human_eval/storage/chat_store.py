@@ -110,7 +110,14 @@ class ChatStore:
     # ---- rating ----------------------------------------------------------------------------------------------------
 
     def rate(self, token: str, number: int, place: int, good: bool | None, problems: Sequence[str] = ()) -> None:
-        """Store the rating of a reply, until the chat is finished; None says only what is wrong with the reply."""
+        """Store the rating of a reply, which may be changed until the chat is finished.
+
+        Args:
+            good: None if only problems are ticked.
+
+        Raises:
+            InputError: there is no such reply, or single replies are not rated.
+        """
         if not self.plan.rates_replies:
             raise InputError("Single replies are not rated here; rate the whole conversation at its end.")
         with self.database.atomic_write() as session:

@@ -31,7 +31,7 @@ class Database:
     """
 
     def __init__(self, url: str):
-        """Open a database, the file of an SQLite one or postgresql://..., and make the tables that it lacks.
+        """Open a database (an SQLite file, or postgresql://...), and make the tables that it lacks.
 
         An InputError says if it cannot be opened, is not a database, is damaged, or another program's.
         """

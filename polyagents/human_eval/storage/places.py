@@ -56,7 +56,7 @@ class StudyPlaces:
     def arrive(self, person: str, submission: str, back: str = "", renew: bool = False) -> str:
         """Return the token of a person whom a platform sends; who comes for the first time takes a place.
 
-        A submission of another person's is an InputError, as is another one than before, unless it may be renewed.
+        A submission of another person's is an InputError, as is another one than before, unless `renew`.
         """
         of_study = select(ParticipantRow).where(ParticipantRow.study == self.study.id)
         with self.database.atomic_write() as session:
@@ -85,7 +85,7 @@ class StudyPlaces:
             return Participant(self.stage(row), row.session or "", row.back)
 
     def advance(self, token: str, stage: str, accepted: bool) -> None:
-        """Store whether a person was accepted in a stage before the work; a stage that is past changes nothing."""
+        """Store that a person agreed or answered as required, or did not (`accepted`); a past stage changes nothing."""
         with self.database.atomic_write() as session:
             row = self.row(session, queries.annotator_row(session, token))
             if row is None:

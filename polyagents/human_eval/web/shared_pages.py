@@ -96,7 +96,7 @@ def form_route(
     Args:
         act: takes the token and the fields; returns the place on the page, such as #reply-1, if there is one. What it
             stores is on the disk before the browser is answered, and the same form again changes nothing.
-        asked: what the page asks, by `mark_of`; another mark is refused.
+        asked: what the page asks, by `mark_of`; a form with another mark is refused.
     """
 
     async def answer(request: Request) -> Response:
