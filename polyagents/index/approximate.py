@@ -33,13 +33,13 @@ class Found(NamedTuple):
     """The nearest candidates of q vectors.
 
     Attributes:
-        products: [q, n] dot products, as precise as the source has them.
+        products: [q, n] dot products, descending, as precise as the source has them.
         lists: [q, n] ids of candidates; -1 where a list is shorter.
         members: [r] ids, ascending: all that are in the lists, each once, as far as they still exist.
         vectors: [r, D] fp32, of the members.
         texts: of the members, by id, if an engine sent them; otherwise `Collection.texts` is asked for a few of them.
-        alive: [r], False where a member was deleted and must not be found; None if none was.
-        are_all: whether the members are all candidates there are.
+        alive: [r], False where a member was deleted and must not be found; None if none was, and of an engine.
+        are_all: whether the members are all candidates there are; not set by an engine.
     """
 
     products: np.ndarray
@@ -100,7 +100,7 @@ def search_shortlist(
     is faster, or if the stop rule does not hold.
 
     Args:
-        allowed: [C], False for a candidate that must not be found, deleted or not; None if all others may be.
+        allowed: [C], False for a candidate that must not be found, deleted or not; None for all that are not deleted.
 
     Returns:
         The candidates, and for each context whether the stop rule held: longer lists would not change it.

@@ -68,7 +68,7 @@ def search(query: Query, vectors: Vectors, k: int, allowed: np.ndarray | None = 
     If only a few are allowed, they are gathered and scored; more are scanned with the others, as if those were deleted.
 
     Args:
-        allowed: [C], False for a candidate that must not be found, deleted or not; None if all others may be.
+        allowed: [C], False for a candidate that must not be found, deleted or not; None for all that are not deleted.
     """
     count = len(vectors) if allowed is None else int(allowed.sum())
     k = min(k, count)

@@ -73,7 +73,10 @@ def declared_fields(given: str | Iterable[str] | None) -> dict[str, str]:
 
 
 def parse_filter(given: Any, fields: Fields | None) -> Filter | None:
-    """Check a filter against the declared fields, None for plain lines; None or {} is none. A FilterError says no."""
+    """Check a filter, None or {} for none, against the declared fields, None for plain lines.
+
+    A FilterError says what is wrong.
+    """
     if given is None:
         return None
     if not isinstance(given, Mapping):

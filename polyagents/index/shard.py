@@ -141,7 +141,7 @@ def is_shard(tensors: dict[str, Tensor]) -> bool:
 
 
 def write_shard(path: str, texts: Sequence[str], stored: StoredVectors, columns: Columns | None = None) -> None:
-    """Write a shard atomically, with `columns` unless of plain lines; an InputError says if it cannot be written."""
+    """Write a shard atomically, with `columns` (None for plain lines); an InputError says if it cannot be."""
     tensors = shard_tensors(texts, stored, columns)
     write_tensors(path, tensors, {"checksum": checksum(path, tensors)})
 

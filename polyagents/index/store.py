@@ -356,7 +356,7 @@ class CandidateStore(ScannedIndex):
                     deleted.add(index)
                 same = [old for old in gone.get(texts.keys[place].tobytes(), ()) if now._has(old, texts, place)]
                 if same:
-                    deleted.remove(same[0])
+                    deleted.discard(same[0])  # another text of the same key may have brought it back
                 else:
                     fresh.append(place)
             texts.keep(np.array(fresh, np.int64))

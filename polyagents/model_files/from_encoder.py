@@ -61,7 +61,7 @@ def model_from_encoder(encoder: Any, architecture: str, tokenizer: Any) -> Ranki
 
 @contextlib.contextmanager
 def folder_with(encoder: Any, tokenizer: Any) -> Iterator[tuple[str, str]]:
-    """Give the folder of an encoder, and its name for messages and options; refuse a ranker."""
+    """Give the folder of an encoder, and its name for messages and options; refuse a ranker, or none."""
     if not isinstance(encoder, str | os.PathLike):
         with tempfile.TemporaryDirectory() as folder:
             write(encoder, tokenizer, folder)

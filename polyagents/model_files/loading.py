@@ -211,7 +211,7 @@ def read_weights(file: str) -> dict[str, Any]:
 
 
 def parlai_parts(file: str, architecture: str) -> Parts:
-    """Read the files that ParlAI's own agents wrote, for our architecture; refuse missing or damaged ones."""
+    """Read the files that ParlAI's own agents wrote, for our architecture; refuse missing, damaged or unfit ones."""
     parlai_options.check(file)  # before its dictionary, which may be one of the options that ours do not have
     for part in (f"{file}.dict", f"{file}.dict.codecs"):
         if not os.path.exists(part):

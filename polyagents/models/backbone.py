@@ -162,7 +162,7 @@ def fill_buffers(model: "transformers.PreTrainedModel", part: nn.Module) -> None
 
 
 def in_bits(bits: str | None) -> dict[str, Any]:
-    """Build the arguments that have transformers keep the weights of linear layers in 8 or 4 bits by bitsandbytes."""
+    """Return the arguments for linear layers in 8 or 4 bits; an InputError says if bitsandbytes is missing."""
     if bits is None:
         return {}
     if importlib.util.find_spec("bitsandbytes") is None:
@@ -241,7 +241,10 @@ def dropouts_of(model: nn.Module) -> list[tuple[nn.Module, str, float]]:
 
 
 def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) -> None:
-    """Freeze the weights that `--train-layers` excludes (paper Table 3): those used before the first that learns."""
+    """Freeze the weights that `--train-layers` excludes (paper Table 3): those used before the first layer that learns.
+
+    An InputError says if the backbone has no list of layers.
+    """
     if which == "all":
         return
     count: int = getattr(backbone.config, "num_hidden_layers", 0)
@@ -266,7 +269,10 @@ def choose_trained_layers(backbone: "transformers.PreTrainedModel", which: str) 
 
 @torch.no_grad()
 def running_order(backbone: "transformers.PreTrainedModel") -> dict[str, int]:
-    """Number the modules of a backbone, by name, in the order in which they begin; those that never do have none."""
+    """Number the modules of a backbone, by name, in the order in which they begin; those that never do have none.
+
+    An InputError says if the backbone cannot read a short text.
+    """
     started: dict[str, int] = {"": -1}
 
     def note(name: str) -> Any:

@@ -140,7 +140,7 @@ def accept_reduce_on_plateau(
 
 
 def fix_underscores(args: Sequence[Any] | None) -> list[Any]:
-    """Do as ParlAI's function, but keep the underscores of a value in `--flag=value`: with hyphens it is another."""
+    """Do as ParlAI's function, but keep the underscores of a value in `--flag=value`: else it is another file."""
     fixed = []
     for arg in args or ():
         if isinstance(arg, str) and arg.startswith("-"):

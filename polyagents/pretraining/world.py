@@ -67,7 +67,10 @@ class PretrainWorld(World):
         self.agent.train_update(update, now.total)
 
     def _read_window(self) -> None:
-        """Read the next window and plan its updates; a window without pairs is skipped, except the very first."""
+        """Read the next window and plan its updates; a window without pairs is skipped, except the very first.
+
+        An InputError says if a resumed run's has another number of updates than before.
+        """
         now = self.position
         self.plan = self.agent.plan(self.reader.read(self.size), now.windows)
         if now.of and now.of != len(self.plan):

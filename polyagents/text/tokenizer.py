@@ -128,7 +128,7 @@ class RankingTokenizer:
 
     @classmethod
     def of_content(cls, content: dict[str, Any]) -> "RankingTokenizer":
-        """Build the tokenizer from `content`, perhaps by way of JSON, and try it; damaged, it raises any Exception."""
+        """Build the tokenizer from `content`, perhaps by way of JSON, and try it; of damaged content, any Exception."""
         parlai = content.get("parlai")
         with no_panics():
             tokenizer = cls(

@@ -24,7 +24,7 @@ def learn_bpe(texts: Iterable[str], size: int) -> Tokenizer:
     """Learn a vocabulary; a small text gives fewer entries, as no pair of tokens is merged that occurs only once.
 
     Memory grows with the number of distinct words, not with the text, which is read once. An InputError says if there
-    is none.
+    is no text.
     """
     tokenizer = Tokenizer(models.BPE(unk_token="[UNK]"))
     # BERT's: lower case, no accents (as XLM's, which the paper used), Chinese characters apart.

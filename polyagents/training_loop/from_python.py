@@ -110,7 +110,7 @@ def check_together(options: TrainingOptions) -> None:
 
 
 def read_valid(valid: Iterable[Any] | None, most: int | None) -> list[Any]:
-    """Read and check the validation examples, `most` at most, before anything is trained; none without any."""
+    """Read and check the validation examples, `most` at most, before anything is trained; refuse an empty list."""
     if valid is None:
         return []
     some = itertools.islice(check_examples(valid, "valid"), most)

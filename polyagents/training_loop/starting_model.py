@@ -173,7 +173,10 @@ def starting_parts(file: str, architecture: str, values: Mapping[str, Any], resu
 
 
 def new_tokenizer(values: Mapping[str, Any], data: TrainingData, datapath: str | None) -> RankingTokenizer:
-    """Load the tokenizer of a backbone, or learn it from the examples for a scratch one without a vocabulary."""
+    """Load the tokenizer of a backbone, or learn it from the examples for a scratch one without a vocabulary.
+
+    An InputError says if there is no tokenizer, or a vocabulary in addition to it.
+    """
     backbone, vocabulary = values["backbone"], values.get("vocabulary")
     if not backbone.startswith(SCRATCH):
         if vocabulary:

@@ -564,6 +564,12 @@ def test_no_rows_of_a_store(file, folder):
     assert CandidateStore.build(file, folder, maker()).rows([]).shape == (0, WIDTH)
 
 
+def test_two_texts_of_one_key_bring_back_one_candidate(file, folder):
+    store = CandidateStore.build(file, folder, maker()).append(ListedTexts(["a?"]), encode)
+    fewer = store.delete([len(store) - 1])
+    assert len(fewer.append(ListedTexts(["a\ud800", "a?"]), encode)) == len(store)  # UTF-8 has no such half
+
+
 def test_delete_and_bring_back(file, folder):
     store, counting = CandidateStore.build(file, folder, maker(stored_as="int8")), Counting()
     asked = poly_query(torch.ones(1, 1, WIDTH), torch.ones(1, 1).bool())

@@ -177,7 +177,7 @@ class EngineCandidates(Index):
         return self._hits(best, True)
 
     def _search_one(self, query: Query, k: int, where: Filter | None = None, share: float = 1.0) -> Hits:
-        """Search with short lists, and with long ones if the stop rule does not hold; a `share` meets `where`."""
+        """Search with short lists, or long ones if the stop rule does not hold; a `share` of all meets `where`."""
         best, complete, found = search_one(query, functools.partial(self._nearest, SHORT_LIST, 2 * k, where, share), k)
         if not complete:
             long = functools.partial(self._nearest, LONG_LIST, LONG_LIST, where, share)
