@@ -125,7 +125,7 @@ def value_of(value: Any, kind: str) -> Value | None:
     if not isinstance(value, (int, float)) or (isinstance(value, float) and not math.isfinite(value)):
         return None
     if kind == "float":
-        return float(value) if abs(value) <= 1e308 else None
+        return float(value) + 0.0 if abs(value) <= 1e308 else None  # -0.0 becomes 0.0: Milvus compares their bits
     return int(value) if value == int(value) and abs(value) <= LARGEST else None  # 1.0 and 1 are the same in JSON
 
 

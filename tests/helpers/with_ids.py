@@ -18,7 +18,7 @@ def row(number):
         "text": str(number % 390),  # ten texts are there twice
         "tenant": "rare" if number % 100 == 7 else TENANTS[number % len(TENANTS)],
         "year": None if number % 13 == 0 else 2**60 + number % 9 - 4,
-        "price": None if number % 11 == 0 else number % 7 / 4 - 0.5,
+        "price": None if number % 11 == 0 else number % 7 / 4 - 0.5 or [0.0, -0.0][number % 2],
         "sale": None if number % 5 == 0 else number % 2 == 0,
         "ignored": [number],
     }
@@ -40,6 +40,7 @@ FILTERS = [
     {"year": {"gt": 2**60 - 2, "lt": 2**60 + 1}},
     {"price": 0.25},
     {"price": [0, 1]},
+    {"price": -0.0},
     {"price": {"lt": 0}},
     {"sale": True},
     {"sale": [True, False]},
