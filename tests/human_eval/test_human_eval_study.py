@@ -31,6 +31,7 @@ from polyagents import InputError
 from polyagents.human_eval.steps import page_server
 from polyagents.human_eval.storage.chat_store import ChatStore
 from polyagents.human_eval.storage.database_tables import ParticipantRow
+from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.study import read_study
 from polyagents.human_eval.web import shared_pages
 from polyagents.human_eval.web.study_pages import ENDS, RETURN
@@ -156,6 +157,23 @@ def test_invited_people_of_the_same_database_meet_no_page_of_the_study(shop):
     assert "1 of 4" in client.get(f"/annotate/{token}", follow_redirects=True).text
     answer = client.post(f"/annotate/{token}/step", data={"stage": "consent", "agree": "yes"})
     assert answer.status_code == 422 and free(store) == 3
+
+
+@pytest.mark.parametrize("stage", ["consent", "work", "declined"])
+@pytest.mark.parametrize("now", [None, "autumn"])
+def test_a_link_of_another_study_gives_no_work_and_is_not_printed(shop, stage, now, clock):
+    store, client = shop
+    link = join(client, 1)
+    if stage == "work":
+        pass_stages(client, link)
+    if stage == "declined":
+        client.post(f"{link}/step", data=fields(client.get(link).text) | {"agree": "no"})
+    store.invite(["ada"])
+    other = EvaluationStore(store.name, now and study(id=now, platform="link"), clock)
+    answers = [client_of(other).get(link), client_of(other).post(link, data={"assignment": 1, "choice": "left"})]
+    assert [answer.status_code for answer in answers] == [404, 404]
+    assert sentence(answers[0]) == "This link belongs to a study that is not open at the moment; ask where you got it."
+    assert other.invited().keys() == {"ada"} and not other.judgements()
 
 
 @pytest.mark.parametrize(("stage", "form"), [("consent", {"agree": "no"}), ("screening", {"answer0": "no"})])

@@ -113,10 +113,9 @@ def serve_pages(
     opt: Mapping[str, Any],
     store: "EvaluationStore",
     make_app: "MakeApp",
-    invited: Mapping[str, str],
     what: str,
 ) -> None:
-    """Print the organiser's link and those of the invited (name -> token), or of the study, and serve until Ctrl-C.
+    """Print the organiser's link and those of the invited, or of the study, and serve until Ctrl-C.
 
     The store is closed at the end.
     """
@@ -124,7 +123,8 @@ def serve_pages(
 
     study, organiser = store.places.study if store.places else None, store.organiser()
     app = make_app(organiser, read_texts(study.texts if study else ""), verifier(opt, study))
-    links = {study.platform: arrival(study)} if study else {name: ANNOTATE_PATH + own for name, own in invited.items()}
+    invited = {name: ANNOTATE_PATH + token for name, token in store.invited().items()}
+    links = {study.platform: arrival(study)} if study else invited
     opened.listen()  # a browser that opens a link at once waits for the server, and is not refused
     start = (opt["public_url"] or reachable(address(opened))).rstrip("/")
     print(f"organiser\t{start}{PROGRESS_PATH}{organiser}", flush=True)

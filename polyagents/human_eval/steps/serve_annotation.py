@@ -42,5 +42,4 @@ def run(opt: Mapping[str, Any]) -> None:
 
     with listening(opt["host"], opt["port"]) as opened:
         what = f"{question.text} {progress.pairs:,} pairs, {progress.checks:,} checks of {store.name}"
-        invited = {one.name: one.token for one in progress.annotators}
-        serve_pages(opened, opt, store, functools.partial(create_app, store, question), invited, what)
+        serve_pages(opened, opt, store, functools.partial(create_app, store, question), what)

@@ -67,9 +67,7 @@ def run(opt: Mapping[str, Any]) -> None:
     study = study_of(opt)
     # People of a study need no invitation, so its chats may be the first that is stored.
     store = open_store(opt["database"], study) if study else existing_store(opt["database"], "invite NAME ...")
-    from polyagents.human_eval.storage.results import chatters  # loads SQLAlchemy
-
-    invited = chatters(store.database)
+    invited = store.invited()
     if not invited and not study:
         raise InputError(f"Nobody is invited in {store.name}; run polyagents human_eval invite NAME first.")
     with listening(opt["host"], opt["port"]) as opened:  # errors in it are reported before models are loaded
@@ -89,7 +87,7 @@ def run(opt: Mapping[str, Any]) -> None:
             f"{count(chosen['conversations'], 'chat')} of each, {count(len(partners), 'model')}, in {store.name}"
         )
         make_app = functools.partial(create_app, chats, ChatModels(partners, opt["seed"]))
-        serve_pages(opened, opt, store, make_app, {one.name: one.token for one in invited}, what)
+        serve_pages(opened, opt, store, make_app, what)
 
 
 def read_problems(path: str, rate: str) -> list[str]:

@@ -33,6 +33,7 @@ from polyagents.human_eval.storage.database_tables import (
     ConversationRow,
     OrganiserRow,
     PairRow,
+    ParticipantRow,
 )
 from polyagents.human_eval.storage.places import Clock, StudyPlaces
 from polyagents.human_eval.storage.views import Assignment, InvitedAnnotator, Progress, Visit
@@ -114,10 +115,21 @@ class EvaluationStore:
                     session.flush()  # one by one, so that they stay in order
             return [InvitedAnnotator(name, rows[name].token) for name in wanted]
 
-    def annotator(self, token: str) -> InvitedAnnotator:
-        """Return the annotator of a link; an InputError says if it belongs to nobody."""
+    def invited(self) -> dict[str, str]:
+        """Return name and token of everybody who was invited, in the order of the invitations."""
+        came = select(ParticipantRow.annotator)
+        rows = select(AnnotatorRow).where(AnnotatorRow.number.not_in(came)).order_by(AnnotatorRow.number)
         with self.database.reading() as session:
-            return InvitedAnnotator(queries.annotator_row(session, token).name, token)
+            return {row.name: row.token for row in session.scalars(rows)}
+
+    def annotator(self, token: str) -> InvitedAnnotator:
+        """Return the annotator of a link; an InputError says if it belongs to nobody, or who came for another study."""
+        with self.database.reading() as session:
+            who = queries.annotator_row(session, token)
+            studies = session.scalars(select(ParticipantRow.study).where(ParticipantRow.annotator == who.number))
+            if any(not self.places or study != self.places.study.id for study in studies):
+                raise InputError("This link belongs to a study that is not open at the moment; ask where you got it.")
+            return InvitedAnnotator(who.name, token)
 
     def organiser(self) -> str:
         """Return the secret part of the organiser's link, which stays the same as long as the store exists."""
