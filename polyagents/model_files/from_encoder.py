@@ -199,7 +199,9 @@ def built(kind: str, name: str, options: dict[str, Any], theirs: Any = None) -> 
 def refuse_other_scores(model: JointModel, theirs: Any, folder: str, name: str) -> None:
     """Refuse a model whose scores differ from transformers' own, with its own tokenizer."""
     with silent_transformers():
-        tokenizer = transformers.AutoTokenizer.from_pretrained(folder, use_fast=True, trust_remote_code=False)
+        tokenizer = transformers.AutoTokenizer.from_pretrained(
+            folder, config=theirs.config, use_fast=True, trust_remote_code=False
+        )
     longest = model.settings.text_truncate
     for context, candidate in PROBES:
         pair = model.tokenizer.prompts[0] + context, candidate

@@ -211,6 +211,15 @@ def test_a_cross_encoder_scores_as_the_library_does(name, classifiers, tmp_path)
     assert type(back).__name__ == f"{name}ForSequenceClassification"
 
 
+@pytest.mark.parametrize(
+    "damaged", [{"id2label": [1]}, {"id2label": {"x": "y"}}, {"num_labels": [1]}, {"dtype": "float99"}], ids=str
+)
+def test_damaged_fields_that_decide_nothing_change_nothing(damaged, classifiers, tmp_path):
+    folder = edited(shutil.copytree(classifiers("Bert"), tmp_path / "E"), "config.json", **damaged)
+    scores = [Ranker.from_encoder(one, "cross").score("hi", ["yes"]) for one in (folder, classifiers("Bert"))]
+    equal(*scores)
+
+
 def test_a_cross_encoder_of_the_librarys_own_folder(classifiers, tmp_path):
     library = CrossEncoder(classifiers("Bert"), device="cpu", prompts={"rank": "where is "}, default_prompt_name="rank")
     library.max_seq_length = 40
