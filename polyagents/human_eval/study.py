@@ -100,7 +100,9 @@ def read_study(path: str, platform: str, needs_id: bool = True) -> Study:
         "onboarding": study.onboarding is None or study.onboarding >= 0,
         "duration": 1 <= study.duration <= 10_000,
         "reward": 0 <= study.reward <= 1_000_000,
-        "screening": all({*one.accepted} <= {*one.options} and one.accepted for one in questions),
+        "screening": all(
+            {*one.accepted} <= {*one.options} and one.accepted and all(map(is_option, one.options)) for one in questions
+        ),
         "id": re.fullmatch(rules.form, study.id) or not (study.id or needs_id),
         "code": re.fullmatch(rules.code, study.code),
         # With the same code, who is screened out would be paid like the others.
@@ -117,6 +119,11 @@ def read_study(path: str, platform: str, needs_id: bool = True) -> Study:
         instructions=read_text(folder, study.instructions),
         texts=study.texts and os.path.join(folder, study.texts),
     )
+
+
+def is_option(text: str) -> bool:
+    """Tell whether a person can see an option, and a form sends it back as it is."""
+    return bool(text.strip()) and text.splitlines() == [text]
 
 
 def read_text(folder: str, name: str) -> str:

@@ -658,7 +658,8 @@ def said_in(path):
 @pytest.mark.parametrize(
     "texts",
     ["[]", "{", '{"I agree": 1}', '{"I aggree": "x"}', '{"{} of {}": "{}"}', '{"{} of {}": "{0} {2}"}',
-     '{"{} of {}": "{0.x}{1}"}',
+     '{"{} of {}": "{0.x}{1}"}', '{"{} of {}": "{:s} {}"}', '{"{} of {}": "{:>99999999999} {}"}',
+     '{"{} of {}": "{!s} {}"}',
      '{"I agree": "{}"}', '{"I agree": " "}', '{"I agree": "{"}'],
 )  # fmt: skip
 def test_texts_that_cannot_be_used(texts, tmp_path):
@@ -693,6 +694,10 @@ def write_study(folder, **changes):
         ({"onboarding": -1}, "its onboarding (-1)"),
         ({"consent": "no.md"}, "no.md cannot be read"),
         ({"screening": [{"question": "?", "options": ["a"], "accepted": ["b"]}]}, "its screening"),
+        *(
+            ({"screening": [{"question": "?", "options": ["a", option], "accepted": ["a"]}]}, "its screening")
+            for option in ("", " ", "b\nc", "b\r")
+        ),
         ({"screening": [{"question": "?"}]}, "a field is missing"),
         ({"colour": "red"}, "an unknown field, colour"),
         ({"title": "half \ud800"}, "it has half a character"),

@@ -4,6 +4,7 @@ import json
 import re
 from collections.abc import Mapping
 from pathlib import Path
+from string import Formatter
 
 from polyagents.errors import InputError
 from polyagents.files.json_files import check_whole, read_json
@@ -56,9 +57,11 @@ def read_texts(path: str = "") -> Texts:
 
 
 def fits(text: str, values: int) -> bool:
-    """Tell whether a text takes so many values, each once, in any order: {}, or {0} and {1}."""
+    """Tell whether a text takes so many values, each once, in any order: {}, or {0} and {1}, without a format."""
     marks = [f"\0{value}\0" for value in range(values)]
     try:
+        if any(spec or conversion for _, _, spec, conversion in Formatter().parse(text)):
+            return False
         filled = text.format(*marks)
     except (LookupError, ValueError, AttributeError):
         return False
