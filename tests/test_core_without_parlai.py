@@ -118,6 +118,7 @@ def test_the_core_works_without_parlai(without_parlai):
     assert without_parlai.returncode == 0, without_parlai.stderr
 
 
+@pytest.mark.slow
 def test_a_command_of_parlais_says_how_to_install_it(without_parlai):
     assert "pip install --no-deps parlai==1.7.2" in without_parlai.stderr.splitlines()[-1]
 

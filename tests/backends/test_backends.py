@@ -105,6 +105,7 @@ def test_scores_are_torchs(kind, to, exported):
     assert other.rank(CONTEXTS[0], REPLIES)[0].index == torchs.rank(CONTEXTS[0], REPLIES)[0].index
 
 
+@pytest.mark.slow
 def test_it_is_the_exported_graph_that_computes(exported, monkeypatch):
     ranker = Ranker.load(exported("bi", "onnx"), backend="onnx")
     for encoder in encoders_of(ranker.model.module).values():
@@ -138,6 +139,7 @@ def test_an_index_is_torchs_as_long_as_the_weights_are(to, exported, tmp_path):
         same.open_index(tmp_path / to)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "to"), [pytest.param("uni", "onnx", marks=pytest.mark.release), ("cross", "openvino")]
 )
@@ -276,6 +278,7 @@ def test_a_damaged_export_is_refused(to, export):
     assert Ranker.load(file, backend=to).score("hi", REPLIES).shape == (4,)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", RUNTIMES)
 def test_a_graph_that_somebody_else_made_is_refused(to, export, exported):
     """Its name, size and digest are as the manifest says, which the same hand has written."""

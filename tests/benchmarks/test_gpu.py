@@ -38,6 +38,7 @@ def test_what_is_done_is_not_done_again_and_what_failed_is_tried_once_in_each_ca
     assert carry_out([noting(tmp_path, "b")], str(tmp_path), 60) is False
 
 
+@pytest.mark.slow
 def test_a_stage_that_takes_too_long_is_stopped_with_what_it_has_begun_and_goes_on_in_the_next_call(tmp_path):
     child = "import subprocess, sys; subprocess.run([sys.executable, '-c', 'import time; time.sleep(600)'])"
     assert carry_out([noting(tmp_path, "a", child), noting(tmp_path, "b")], str(tmp_path), 4) is False

@@ -6,6 +6,7 @@ import subprocess
 from types import SimpleNamespace
 
 import forks
+import pytest
 from backbones import SENTENCES, save
 
 from polyagents.benchmarks import peers, processes
@@ -31,6 +32,7 @@ class Forked(forks.Child):
             return self.stdout.read(), self.stderr.read()
 
 
+@pytest.mark.slow
 def test_processes_share_the_steps(tmp_path, monkeypatch):
     examples = [(f"{SENTENCES[row % 6]} {row}", f"{SENTENCES[(row + 1) % 6]} {row}") for row in range(16)]
     (tmp_path / "examples.json").write_text(json.dumps(examples))

@@ -94,6 +94,7 @@ def acknowledged(people):
     return {reason for person in people for reason in person.acknowledged.values()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.release)], indirect=True)
 def test_50_annotators_and_a_server_that_is_killed(database, capsys):
     store, _ = evaluation(database, PAIRS, [f"person {number}" for number in range(PEOPLE)])

@@ -226,6 +226,7 @@ def test_backbone_of_any_parlai_model(variant, written, tmp_path):
     assert options(tmp_path / "M")["output_scaling"] == 0.5  # as the file says
 
 
+@pytest.mark.slow
 def test_the_polyagents_command_takes_our_agent(written):
     done = forked("eval_model", "-mf", written("poly"), "-t", SAMPLE, "--num-examples", 4)
     assert done.code == 0 and "polyagents:PolyEncoder" in done.out + done.err

@@ -62,6 +62,7 @@ def test_a_chat_about_a_task_without_labels_says_so_and_leaves_nothing(ends_with
     assert {*tmp_path.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_parlais_command_has_these_worlds(model):
     """It imports ours only where it loads the agent."""
     flags = ("-mf", model("bi"), "-t", SAMPLE, "--selfchat-max-turns", "2", "--loglevel", "error")

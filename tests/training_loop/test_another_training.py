@@ -75,6 +75,7 @@ def test_another_architecture_still_starts_from_a_checkpoint_of_another_file(col
     assert len(Ranker.load(tmp_path / "N").rank("i like red", COLOURS)) == len(COLOURS)
 
 
+@pytest.mark.slow
 def test_a_resumed_training_says_so(colours, tmp_path, capsys):
     flags = ("train_model", "-m", KINDS["bi"], "-mf", tmp_path / "M", *colours, *TINY)
     first = forked(*flags, "--max-train-steps", 2)

@@ -249,6 +249,7 @@ def test_applied_twice_is_once(monkeypatch):
         Opt.load_init("nothing")
 
 
+@pytest.mark.slow
 def test_plain_parlai_knows_the_names_with_our_agent(tmp_path):
     flags = ("-m", KINDS["bi"], "-o", "convai2/bi/redit", "-mf", tmp_path / "M")
     done = forked("train_model", *flags, program="parlai", bare=True)
