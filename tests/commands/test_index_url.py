@@ -177,6 +177,7 @@ def test_what_cannot_be_is_said(address, file, trained, ends_with_2, tmp_path):
         Ranker.load(trained("bi")).rank("hi", Ranker.load(trained("bi")).open_engine(url), 99_999)
 
 
+@pytest.mark.slow
 def test_a_killed_build_is_resumed(postgres_socket, trained, tmp_path):
     """A process is killed while it sends candidates; the same command again encodes only what is missing."""
     many = tmp_path / "many.txt"

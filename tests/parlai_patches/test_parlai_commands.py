@@ -474,6 +474,7 @@ def test_display_model(kind, model, capsys):
         assert len(shown) == 3 and all(shown)
 
 
+@pytest.mark.slow
 def test_interactive_from_a_terminal(model, replies):
     done = forked(
         "interactive", "-mf", model("poly"), "-fcp", replies, program="parlai", stdin="hello\nhow are you ?\n[EXIT]\n"

@@ -183,6 +183,7 @@ def test_a_full_disk_while_saving_keeps_the_last_state(part, ordered, monkeypatc
     assert weights(f"{file}.checkpoint")["number_training_updates"] > updates
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kills", [1, pytest.param(5, marks=pytest.mark.release)])
 def test_kills_at_random_moments(kills, tmp_path):
     """kill -9, several times: every file that there is can be read, and the updates go on where they were."""
