@@ -117,8 +117,8 @@ def serve(opt: Mapping[str, Any], tokens: "Tokens", opened: socket.socket) -> No
     reloader = Reloader(sources, tokens)
     on_hangup(reloader.reload_soon)
     served = sources.load()
-    limits = {"per_minute": opt["requests_per_minute"], "texts_per_minute": opt["texts_per_minute"]}
-    app = create_app(served, tokens, **limits, reloader=reloader)
+    per_minute, texts = opt["requests_per_minute"], opt["texts_per_minute"]
+    app = create_app(served, tokens, per_minute, texts_per_minute=texts, reloader=reloader)
     freeze()
     opened.listen()  # a browser that opens the address at once waits for the server, and is not refused
     # A reader of the terminal has given the token; a reader of a container's log may not be allowed to have it.

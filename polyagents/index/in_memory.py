@@ -114,7 +114,7 @@ class InMemoryCandidates(Listing, ScannedIndex):
         return cls(texts, vectors, model.version(), columns=columns)
 
     def __len__(self) -> int:
-        return int(self.alive.sum())
+        return len(self.alive) if self.all.alive is None else int(self.alive.sum())
 
     def blocks(self) -> Iterator[VectorBlock]:
         """Yield all vectors, some thousands at a time."""

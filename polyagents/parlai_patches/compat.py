@@ -118,6 +118,7 @@ def compare_no_options_of_ours(compare_init_model_opts: Any, opt: Opt, current: 
     if not str(opt.get("model")).startswith(saved_options.OURS):
         compare_init_model_opts(opt, current)
     elif opt.get("init_model"):
+        # ParlAI's function does this, too, and the agent takes the path from here.
         opt["init_model"] = build_data.modelzoo_path(opt["datapath"], opt["init_model"])
 
 
