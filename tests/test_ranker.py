@@ -88,7 +88,7 @@ def test_a_number_of_things_is_a_whole_number_of_1_or_more(ranker, wrong):
         lambda: ranker.calibrate(examples, REPLIES, rerank_top=wrong),
         lambda: Pipeline(ranker, None, wrong),
     ):
-        with pytest.raises(InputError, match=r"(top_k|rerank_top) is .*; it must be 1 or more"):
+        with pytest.raises(InputError, match=r"(top_k|rerank_top) is .*; give a whole number of 1 or more"):
             call()
 
 

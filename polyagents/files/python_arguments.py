@@ -79,7 +79,7 @@ def path_text(given: Any, name: str, wanted: str = "a path") -> str:
 def check_count(name: str, value: object) -> None:
     """Refuse, with an InputError, a number of things that is not a whole number, Python's or numpy's, of 1 or more."""
     if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise InputError(f"{name} is {value!r:.80}; it must be 1 or more.")
+        raise InputError(f"{name} is {value!r:.80}; give a whole number of 1 or more.")
 
 
 def python_value(value: Any) -> Any:
