@@ -923,7 +923,7 @@ class Ranker:
         3
 
         Args:
-            index: the result of `index`, `open_index`, `open_engine` or `prepare`.
+            index: the result of `index`, `open_index`, `open_engine`, or `prepare` of a bi- or poly-encoder.
             candidates: texts; or dicts with id, text and fields, if the index has ids.
 
         Returns:

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 
 from polyagents.errors import InputError
 from polyagents.files.atomic import TEMPORARY, write_text
-from polyagents.files.json_files import fits, read_fields, read_json
+from polyagents.files.json_files import fields_of_json, fits, read_json
 from polyagents.files.locks import exclusive_folder
 from polyagents.files.own_folder import LOCK
 from polyagents.index.filters import KINDS, NAME
@@ -71,11 +71,19 @@ class Manifest:
 
     @classmethod
     def read(cls, folder: str) -> "Manifest | None":
-        """Read a folder's manifest; None if there is none, or a damaged one; an InputError if it may not be read."""
+        """Read a folder's manifest; None if there is none, or a damaged one.
+
+        Raises:
+            InputError: it may not be read, or another version of polyagents wrote it.
+        """
         path = os.path.join(folder, MANIFEST)
         try:
-            manifest = read_fields(path, cls)
+            found = read_json(path)
+            refuse_other_format(path, found)
+            manifest = fields_of_json(found, cls)
             return replace(manifest, shards=[(name, count) for name, count in manifest.shards]).checked()
+        except InputError:
+            raise
         except (FileNotFoundError, NotADirectoryError, ValueError):
             return None
         except OSError as error:
@@ -145,6 +153,16 @@ class Manifest:
                 )
         check_unchanged(folder, shards)
         return shards
+
+
+def refuse_other_format(path: str, found: Any) -> None:
+    """Refuse, with an InputError, the manifest of another version: a build would replace an index that is whole."""
+    name = found.get("format") if isinstance(found, dict) else None
+    if isinstance(name, str) and name != FORMAT and re.fullmatch(r"polyagents-candidates-\d+", name):
+        raise InputError(
+            f"{path} is in the format {name}, and this version of polyagents reads {FORMAT}; use the "
+            "version that wrote it, or give another folder."
+        )
 
 
 def damaged_shard(path: str, what: str) -> InputError:

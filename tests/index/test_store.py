@@ -234,7 +234,6 @@ def hostile_manifests():
     yield "no model", {"model": None}
     yield "a model that is a number", {"model": lambda held: 7}
     yield "a generation in words", {"generation": lambda held: "1"}
-    yield "another version", {"format": lambda held: "polyagents-candidates-2"}
     yield "something else", {"more": lambda held: 1}
 
 
@@ -256,6 +255,20 @@ def test_a_manifest_that_is_no_json(file, folder, content):
     (Path(folder) / manifest.MANIFEST).write_text(content, encoding="latin-1")
     with pytest.raises(InputError, match="holds no finished candidate index"):
         CandidateStore.open(folder, "model")
+
+
+def test_an_index_of_a_later_version_is_neither_unfinished_nor_replaced(file, folder):
+    CandidateStore.build(file, folder, maker())
+    path = Path(folder) / manifest.MANIFEST
+    path.write_text(path.read_text().replace(manifest.FORMAT, "polyagents-candidates-2"))
+    before = path.read_bytes()
+    for call in (
+        lambda: CandidateStore.open(folder, "model"),
+        lambda: CandidateStore.build(file, folder, maker()),
+    ):
+        with pytest.raises(InputError, match=r"in the format polyagents-candidates-2.*use the version that wrote it"):
+            call()
+    assert path.read_bytes() == before
 
 
 def test_a_manifest_that_may_not_be_read_is_not_taken_for_none(file, folder):
@@ -289,7 +302,7 @@ def test_a_manifest_comes_back_as_it_was(file, folder):
     assert manifest.Manifest.read(folder) == written
     assert all(isinstance(part, tuple) for part in written.shards)
     path = os.path.join(folder, manifest.MANIFEST)
-    for change in ({"format": "polyagents-candidates-2"}, {"shards": []}, {"shards": [["a"]]}, {"more": 1}):
+    for change in ({"format": "candidates-1"}, {"shards": []}, {"shards": [["a"]]}, {"more": 1}):
         with open(path, "w", encoding="utf-8") as out:
             json.dump(dataclasses.asdict(written) | change, out)
         assert manifest.Manifest.read(folder) is None
