@@ -502,3 +502,5 @@ def test_a_plan_is_printed(capsys):
     human_eval("plan", "--difference", ".1", "--wage", "12")
     plan = json.loads(capsys.readouterr().out)
     assert plan == {"pairs": 210, "people": 11, "hours": 3.7, "sum": 44.0, "win_rate": 0.6, "power": 0.8}
+    human_eval("plan", "--judgements", "1000000")  # more than there are pairs
+    assert json.loads(capsys.readouterr().out) == plan | {"people": 1, "hours": 3.5, "sum": 42.0}

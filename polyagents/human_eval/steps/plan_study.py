@@ -39,8 +39,9 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.human_eval.statistics.win_rates import judgements_needed  # loads SciPy
 
     pairs = judgements_needed(opt["difference"], opt["power"])
-    people = math.ceil(pairs / opt["judgements"])
-    hours = people * opt["judgements"] * opt["minutes"] / 60
+    each = min(opt["judgements"], pairs)  # nobody judges a pair twice
+    people = math.ceil(pairs / each)
+    hours = people * each * opt["minutes"] / 60
     # Each pair is judged once, as the test takes judgements as independent.
     needs = {"pairs": pairs, "people": people, "hours": round(hours, 1), "sum": round(hours * opt["wage"], 2)}
     print(json.dumps(needs | {"win_rate": round(0.5 + opt["difference"], 4), "power": opt["power"]}))
