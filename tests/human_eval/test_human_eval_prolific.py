@@ -139,8 +139,10 @@ def test_a_rejection_gives_the_place_back(shop, fake):
 
 def test_a_bonus_is_paid_once_however_often_it_is_sent(shop, fake):
     store, call = shop
+    names = ids(1)["PROLIFIC_PID"], ids(1)["SESSION_ID"]  # of one person
+    assert "give --yes to send this." in call("bonus", *names, "--amount", "1.5", "--message", "well done")[1]
     for _ in range(4):
-        call("bonus", ids(1)["PROLIFIC_PID"], "--amount", "1.5", "--message", "well done", "--yes")
+        call("bonus", *names, "--amount", "1.5", "--message", "well done", "--yes")
     assert bonuses(fake, 1) == [150] and work_of_people(store)[0].bonus == 150
     call("bonus", ids(1)["PROLIFIC_PID"], "--amount", "1.5", "--message", "another reason", "--yes")
     assert bonuses(fake, 1) == [150, 150]

@@ -97,7 +97,7 @@ def calls_of(opt: Mapping[str, Any], study: Study, access: "Access", everybody: 
         return [access.create(study, opt["public_url"].rstrip("/") + arrival(study))]
     if action == "stop":
         return [access.stop(study)]
-    people = [chosen(name, everybody) for name in opt["people"]]
+    people = list(dict.fromkeys(chosen(name, everybody) for name in opt["people"]))
     if action == "approve":
         due = [one for one in everybody if one.stage == COMPLETE and one.passed and not one.approved]
         return [access.approve(one) for one in people or due if one.submission]
