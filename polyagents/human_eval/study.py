@@ -9,8 +9,8 @@ import re
 from dataclasses import dataclass
 
 from polyagents.errors import InputError
-from polyagents.files.json_files import check_whole, fields_of_json, read_fields
-from polyagents.files.lines import opened
+from polyagents.files.json_files import check_whole, fields_of_json, read_json
+from polyagents.files.lines import opened, without_mark
 
 STAGES = ("consent", "screening", "instructions", "work")  # of a person who holds a place, in order
 COMPLETE, SCREENED_OUT, DECLINED, REJECTED = "complete", "screened out", "declined", "rejected"
@@ -87,7 +87,10 @@ def read_study(path: str, platform: str, needs_id: bool = True) -> Study:
     """Read a study from its file (JSON), and the texts whose files it names; an InputError says what cannot be."""
     rules, folder = PLATFORMS[platform], os.path.dirname(path)
     try:
-        study = dataclasses.replace(read_fields(path, Study), platform=platform)
+        found = read_json(path)
+        study = dataclasses.replace(fields_of_json(found, Study), platform=platform)
+        if found.get("platform", platform) != platform:
+            raise ValueError(f"its platform is {found['platform']!r:.60}, and the command's {platform}")
         check_whole(dataclasses.asdict(study))
         questions = study.questions
     except (OSError, ValueError) as error:
@@ -133,7 +136,7 @@ def read_text(folder: str, name: str) -> str:
     path = os.path.join(folder, name)
     try:
         with opened(path) as file:
-            content = file.read(LARGEST + 1)
+            content = without_mark(file).read(LARGEST + 1)
         text = content.decode("utf-8")
     except (OSError, ValueError) as error:
         raise InputError(f"{path} cannot be read ({getattr(error, 'strerror', None) or 'it is not UTF-8'}).") from error

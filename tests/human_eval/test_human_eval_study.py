@@ -1,5 +1,6 @@
 """A study whose people come uninvited: places, the pages around the work, codes, and what strangers try."""
 
+import codecs
 import collections
 import contextlib
 import json
@@ -321,6 +322,23 @@ def test_chats_have_places_too(tmp_path, clock):
     with pytest.raises(InputError):
         chats.current("nobody")
     assert {chat.model for chat in map(chats.read, (1, 2))} == set(CHAT_MODELS)
+
+
+@pytest.mark.parametrize("work", ["pairs", "chats"])
+def test_who_has_done_enough_for_a_study_that_wants_less_now_is_done(work, tmp_path, clock):
+    url, short = str(tmp_path / "s.db"), {"consent": "", "screening": [], "instructions": ""}
+    for each, page in ((3, ""), (2, CODE)):
+        with contextlib.closing(store_of(url, study(each=each, **short), clock=clock)) as store:
+            chats = ChatStore(store, plan_of(conversations=each))
+            app = TestClient(app_of(chats), HERE, follow_redirects=False)
+            client = client_of(store) if work == "pairs" else app
+            link = join(client, 1)
+            for _ in range(2 * (not page)):
+                form = fields(client.get(link, follow_redirects=True).text) | {"choice": "left"}
+                talk(chats, link.split("/")[-1]) if work == "chats" else client.post(link, data=form)
+            if page:
+                assert code_of(client.get(link, follow_redirects=True).text) == page
+            assert store.places.taken().complete == bool(page)
 
 
 # ---- the record ------------------------------------------------------------------------------------------------------
@@ -703,6 +721,7 @@ def write_study(folder, **changes):
         ),
         ({"screening": [{"question": "?"}]}, "a field is missing"),
         ({"colour": "red"}, "an unknown field, colour"),
+        ({"platform": "mturk"}, "its platform is 'mturk', and the command's prolific"),
         ({"title": "half \ud800"}, "it has half a character"),
         ({"screening": [{"question": "?", "options": ["\ud800"], "accepted": ["\ud800"]}]}, "it has half a character"),
     ],
@@ -710,6 +729,13 @@ def write_study(folder, **changes):
 def test_studies_that_cannot_be_used(changes, said, tmp_path):
     with pytest.raises(InputError, match=re.escape(said)):
         read_study(str(write_study(tmp_path, **changes)), "prolific")
+
+
+def test_a_byte_order_mark_is_no_part_of_a_text(tmp_path):
+    path = write_study(tmp_path, platform="prolific")
+    for file in (path, tmp_path / "consent.md"):
+        file.write_bytes(codecs.BOM_UTF8 + file.read_bytes())
+    assert read_study(str(path), "prolific").consent.startswith("# Consent")
 
 
 @pytest.mark.parametrize(
@@ -741,6 +767,12 @@ def test_flags_of_a_study(flags, said, ends_with_2, tmp_path, monkeypatch):
     assert said in line
 
 
+def test_chats_of_a_study_are_counted_by_its_settings(trained, ends_with_2, tmp_path):
+    flags = ["--recruit", "link", "--study", write_study(tmp_path, id="x"), "--conversations", 4]
+    (line,) = ends_with_2("human_eval", "chat", trained("bi"), *flags, "--database", tmp_path / "s.db")
+    assert "--conversations is for people who are invited; set each in" in line and not (tmp_path / "s.db").exists()
+
+
 class Stopped:
     """In place of a web server: it ends at once."""
 
@@ -755,13 +787,15 @@ class Stopped:
 def test_the_address_for_the_platform_is_printed(command, trained, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(page_server, "server_of", Stopped)
-    write_study(tmp_path, id="spring & autumn", code="x")
+    write_study(tmp_path, id="spring & autumn", code="x", onboarding=4)
     (tmp_path / "replies.txt").write_text("yes\nno\n")
     store_of("s.db").close()
     flags = ["--recruit", "link", "--study", "study.json", "--public-url", "https://x.org/", "--port", "0"]
     models = [trained("bi"), "--fixed-candidates-path", "replies.txt"] if command == "chat" else []
     human_eval(command, *models, *flags, "--database", "s.db")
-    organiser, address = [line.split("\t") for line in capsys.readouterr().out.splitlines()]
+    said = capsys.readouterr()
+    assert ("wants 2 pairs and 4 checks" in said.err) == (command == "serve")
+    organiser, address = [line.split("\t") for line in said.out.splitlines()]
     assert address == ["link", "https://x.org/join?study=spring%20%26%20autumn"]
     assert organiser[1].startswith("https://x.org/progress/")
 

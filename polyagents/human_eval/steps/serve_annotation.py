@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyagents.arguments import CommandParser
+from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
 from polyagents.human_eval.steps.page_server import add_server_flags, add_study_flags, serve_pages, study_of
@@ -34,10 +35,16 @@ def parser() -> argparse.ArgumentParser:
 def run(opt: Mapping[str, Any]) -> None:
     """Print the links and serve until Ctrl-C."""
     question = question_of(opt["question"])
-    store = existing_store(opt["database"], study=study_of(opt))
+    study = study_of(opt)
+    store = existing_store(opt["database"], study=study)
     progress = store.progress(question.text)
     if not progress.pairs:
         raise InputError(f"{store.name} has no pairs to judge; make some with polyagents human_eval pairs.")
+    if study and (study.each > progress.pairs or (study.onboarding or 0) > progress.checks):
+        say(
+            f"{opt['study']} wants {study.each:,} pairs and {study.onboarding or 0:,} checks of each person, who will "
+            f"be done, and paid, with what there is: {progress.pairs:,} pairs, {progress.checks:,} checks."
+        )
     from polyagents.human_eval.web.annotation_app import create_app  # loads the web libraries
 
     with listening(opt["host"], opt["port"]) as opened:

@@ -5,7 +5,7 @@ import functools
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import positive_int, seed_number
+from polyagents.arguments import positive_int, refuse_given, seed_number
 from polyagents.errors import InputError
 from polyagents.files.lines import opened, text_lines
 from polyagents.human_eval.conversations import clean
@@ -18,6 +18,7 @@ from polyagents.human_eval.storage.views import MOST, RATE
 from polyagents.serving.http_server import listening
 
 MOST_PROBLEMS, LONGEST_PROBLEM = 20, 100  # labels; characters of one
+CONVERSATIONS = 2  # of each person
 
 if TYPE_CHECKING:
     from polyagents.human_eval.storage.views import Personas
@@ -39,7 +40,9 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--turns", type=positive_int, default=6, help=f"messages of the person, at least; the most are {MOST}"
     )
-    parser.add_argument("--conversations", type=positive_int, default=2, help="of each person")
+    parser.add_argument(
+        "--conversations", type=positive_int, help=f"of each person, by default {CONVERSATIONS}; a study's each says it"
+    )
     parser.add_argument(
         "--rate",
         choices=RATE,
@@ -65,6 +68,8 @@ def run(opt: Mapping[str, Any]) -> None:
         raise InputError(f"--turns {opt['turns']} is too many; give up to {MOST}.")
     problems = read_problems(opt["problems"], opt["rate"]) if opt["problems"] else ()
     study = study_of(opt)
+    if study:
+        refuse_given(opt, ["conversations"], f"is for people who are invited; set each in {opt['study']} instead.")
     # People of a study need no invitation, so its chats may be the first that is stored.
     store = open_store(opt["database"], study) if study else existing_store(opt["database"], "invite NAME ...")
     invited = store.invited()
@@ -78,9 +83,8 @@ def run(opt: Mapping[str, Any]) -> None:
 
         personas = read_personas(opt) if opt["task"] else [("", "")]
         partners = load_partners(opt)
-        chosen = {name: opt[name] for name in ("turns", "conversations", "rate", "seed")}
-        if study:
-            chosen["conversations"] = study.each
+        chosen = {name: opt[name] for name in ("turns", "rate", "seed")}
+        chosen["conversations"] = study.each if study else opt["conversations"] or CONVERSATIONS
         chats = ChatStore(store, ChatPlan(list(partners), personas, problems=problems, **chosen))
         what = (
             f"{count(study.places if study else len(invited), 'person', 'people')}, "

@@ -76,7 +76,7 @@ def is_check_next(session: Session, who: AnnotatorRow, study: Study) -> bool:
 def settle(session: Session, who: AnnotatorRow, question: str, places: StudyPlaces) -> None:
     """End a person's part in a study if the work is done, or if too few of the first checks were right."""
     row = places.row(session, who)
-    if row is None:
+    if row is None or places.stage(row) != "work":
         return
     answered = (
         select(func.count(PairRow.right))

@@ -49,6 +49,7 @@ class ChatStore:
             row = next((row for row in planned if row.ended is None), None)
             if row is None:
                 if len(planned) >= self.plan.conversations:
+                    self._settle(session, who)  # the study may want less of each person than before
                     return None
                 row = self._begin(session, who, own)
                 planned.append(row)
@@ -159,13 +160,18 @@ class ChatStore:
                 session.flush()
             row.rating, row.conversation = rating, conversation.name
             row.ended = self.store.clock().isoformat()
-            if (places := self.store.places) and (person := places.row(session, who)):
-                session.flush()
-                finished = select(func.count(ChatRow.ended)).where(
-                    ChatRow.annotator == who.number, ChatRow.model.in_(self.plan.models)
-                )
-                if (session.scalar(finished) or 0) >= self.plan.conversations:
-                    places.end(person, COMPLETE)
+            session.flush()
+            self._settle(session, who)
+
+    def _settle(self, session: Session, who: AnnotatorRow) -> None:
+        """End a person's part in a study if all chats are finished."""
+        places = self.store.places
+        row = places.row(session, who) if places else None
+        if not places or row is None or places.stage(row) != "work":
+            return
+        own = (ChatRow.annotator == who.number, ChatRow.model.in_(self.plan.models))
+        if (session.scalar(select(func.count(ChatRow.ended)).where(*own)) or 0) >= self.plan.conversations:
+            places.end(row, COMPLETE)
 
 
 # ---- rows and records ----------------------------------------------------------------------------------------------

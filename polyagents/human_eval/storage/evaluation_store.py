@@ -163,6 +163,8 @@ class EvaluationStore:
             if row is None:
                 pair = assignments.next_pair(session, who, question, study)
                 if pair is None:
+                    if self.places:  # the study may want less of each person than before
+                        assignments.settle(session, who, question, self.places)
                     return None
                 row = assignments.assign(session, who, pair)
             answered = session.scalar(select(func.max(AnswerRow.answered)).where(AnswerRow.assignment == row.number))

@@ -58,7 +58,7 @@ class AnnotationPages:
             return instead
         assignment = self.store.next_assignment(token, self.question.text)
         if assignment is None:
-            return page(
+            return self.study.due(request, token) or page(
                 request,
                 "end.html",
                 heading="Thank you!",

@@ -70,7 +70,8 @@ class ChatPages:
         chat = await run_in_threadpool(self.chats.current, token)
         if chat is None:
             sentence = "All your conversations are done. Everything is stored; you may close this page."
-            return page(request, "end.html", heading="Thank you!", sentence=sentence)
+            instead = await run_in_threadpool(self.study.due, request, token)
+            return instead or page(request, "end.html", heading="Thank you!", sentence=sentence)
         if chat.waits:
             chat = await self.reply_to(chat)
         plan = self.chats.plan
