@@ -34,6 +34,7 @@ from polyagents.human_eval.storage import queries
 from polyagents.human_eval.storage.chat_store import ChatStore
 from polyagents.human_eval.storage.database_tables import ParticipantRow
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
+from polyagents.human_eval.storage.people_records import work_of_people
 from polyagents.human_eval.study import read_study
 from polyagents.human_eval.web import shared_pages
 from polyagents.human_eval.web.study_pages import ENDS, RETURN
@@ -592,6 +593,17 @@ def test_mturk_gets_its_form_at_the_end_and_its_frame(turk_shop):
     assert f"form-action 'self' https://www.mturk.com {TURK};" in policy
     again = client.get("/join", params=turk(assignmentId="3" + "D" * 29))  # returned, and accepted once more
     assert again.headers["location"] == link and "3" + "D" * 29 in client.get(link).text
+
+
+def test_an_assignment_that_was_returned_is_the_next_workers(turk_shop):
+    store, client = turk_shop
+    first = client.get("/join", params=turk()).headers["location"]
+    client.post(f"{first}/step", data=fields(client.get(first).text) | {"agree": "no"})
+    second = client.get("/join", params=turk(workerId="A" + "2" * 13)).headers["location"]
+    assert second != first and [row["session"] for row in rows(store)] == [None, turk()["assignmentId"]]
+    assert [one.submission for one in work_of_people(store)] == ["", turk()["assignmentId"]]
+    again = client.get("/join", params=turk(assignmentId="3" + "D" * 29)).headers["location"]
+    assert again == first and "You did not agree" in client.get(first).text
 
 
 @pytest.mark.parametrize(
