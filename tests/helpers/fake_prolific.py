@@ -15,7 +15,8 @@ class FakeProlific:
     Attributes:
         submissions: name -> {"study_id", "participant", "status", "bonus_payments"}.
         faults: what happens to the next requests whose "METHOD path" matches: (pattern, what), each once. What is a
-            status that is answered in place of anything, or "lost": it is carried out, and the connection is closed.
+            status that is answered in place of anything, or JSON, or "lost": it is carried out, and the connection is
+            closed.
         asked: every request, as "METHOD path".
     """
 
@@ -97,6 +98,8 @@ def prolific(fake):
                 return self.send(401, {"error": "token"})
             if isinstance(fault, int):
                 return self.send(fault, {"error": "fault"}, {"Retry-After": "7"} if fault == 429 else {})
+            if fault is not None and fault != "lost":
+                return self.send(200, fault)
             found = fake.answer(self.command, path, body, dict(part.split("=") for part in query.split("&") if part))
             if fault == "lost":
                 self.close_connection = True

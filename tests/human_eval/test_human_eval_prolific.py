@@ -219,6 +219,20 @@ def test_a_busy_service_is_asked_again_after_the_pause_that_it_names(shop, fake)
     assert "try again later" in call("status")[2]
 
 
+@pytest.mark.parametrize("answer", [[], {}, {"id": None}, "ok", 7.5])
+def test_half_an_answer_is_none(shop, fake, answer):
+    _, call = shop
+    bonus = ("bonus", ids(1)["PROLIFIC_PID"], "--amount", "1.5", "--message", "well done", "--yes")
+    for path, line in (("/studies/", ("create", "--public-url", "https://x.org", "--yes")), (".*bonus.*", bonus)):
+        fake.faults = [(f"POST {path}", answer)]
+        lines, _, error = call(*line)
+        assert lines == [COUNTS | {"unknown": 1}] and "not known whether" in error
+    fake.faults = [("GET .*", answer)]
+    lines, _, error = call("status")
+    assert len(lines) == 3 or "other than a JSON object" in error
+    assert bonuses(fake, 1) == []
+
+
 def test_with_verify_prolific_is_asked_about_who_arrives(tmp_path, fake):
     access = Prolific(TOKEN, client_module.API)
     store = store_of(str(tmp_path / "v.db"))

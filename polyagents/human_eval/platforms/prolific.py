@@ -120,7 +120,7 @@ class Prolific:
         def send(token: str) -> str:
             if before := drafts(token):  # of a try whose answer was lost
                 return before[0]
-            return str(self.asked("POST", "/studies/", json=body | {"internal_name": token}).get("id"))
+            return name_in(self.asked("POST", "/studies/", json=body | {"internal_name": token}))
 
         key = f"create {fingerprint([json.dumps(body, sort_keys=True)])}"
         return Call(key, "create", shown("/studies/", body), send, lambda token: False, True)
@@ -153,7 +153,7 @@ class Prolific:
             send,
             lambda payment: sum(self._submission(one).get("bonus_payments") or []) >= one.bonus + cents,
             repeatable=False,
-            prepare=lambda: str(self.asked("POST", "/submissions/bonus-payments/", json=body)["id"]),
+            prepare=lambda: name_in(self.asked("POST", "/submissions/bonus-payments/", json=body)),
             participant=one.number,
             amount=cents,
         )
@@ -186,12 +186,22 @@ def shown(path: str, body: Any) -> str:
     return f"POST {API}{path} {json.dumps(body, ensure_ascii=False)}"
 
 
-def parsed(answer: requests.Response) -> Any:
-    """Read the JSON of an answer; {} if it has none."""
+def parsed(answer: requests.Response) -> dict[str, Any]:
+    """Read the JSON object of an answer; {} if it has none."""
     try:
-        return answer.json() if answer.content else {}
+        found = answer.json() if answer.content else {}
     except ValueError as error:
         raise AnswerLost("Prolific answered with something other than JSON.") from error
+    if not isinstance(found, dict):
+        raise AnswerLost("Prolific answered with something other than a JSON object.")
+    return found
+
+
+def name_in(answer: dict[str, Any]) -> str:
+    """Return Prolific's name of what it has made; AnswerLost if the answer has none."""
+    if not answer.get("id"):
+        raise AnswerLost("Prolific's answer does not name what it has made.")
+    return str(answer["id"])
 
 
 def said(answer: requests.Response) -> str:
