@@ -41,12 +41,16 @@ def answered_by(handler):
 
 
 def caller(platform, secret, capsys):
-    """Call a platform's step: its lines of JSON, all that it says, and its error; the secret is in none of them."""
+    """Call a platform's step: its lines of JSON, all that it says, and its error; the secret is in none of them.
 
-    def call(*arguments):
+    The study is in study.json, and before it has an id in draft.json.
+    """
+
+    def call(*arguments, study=None):
         capsys.readouterr()
+        study = study or ("draft.json" if "create" in arguments else "study.json")
         try:
-            human_eval(platform, *arguments, "--study", "study.json", "--database", "s.db")
+            human_eval(platform, *arguments, "--study", study, "--database", "s.db")
             error = ""
         except InputError as raised:
             error = str(raised)

@@ -41,6 +41,7 @@ def shop(tmp_path, fake, monkeypatch, capsys):
     """Three workers, two of whom have completed the study: the store, and how to call the step in its folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.json").write_text(json.dumps(SETTINGS))
+    (tmp_path / "draft.json").write_text(json.dumps(SETTINGS | {"id": ""}))
     of_mturk = study(
         id=HIT, platform="mturk", code="", screen_out_code="", each=1, consent="", instructions="", screening=[]
     )

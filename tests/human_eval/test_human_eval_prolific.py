@@ -38,6 +38,7 @@ def shop(tmp_path, fake, monkeypatch, capsys):
     """Three people of a study, two of whom have completed it: the store, and how to call the step in its folder."""
     monkeypatch.chdir(tmp_path)
     (tmp_path / "study.json").write_text(json.dumps(SETTINGS))
+    (tmp_path / "draft.json").write_text(json.dumps(SETTINGS | {"id": ""}))
     store = store_of("s.db", study(each=1, consent="", instructions="", screening=[]), clock=Clock())
     client = client_of(store)
     for number in (1, 2, 3):
@@ -89,6 +90,8 @@ def test_a_draft_is_made_of_the_settings(shop, fake):
     assert [one["code"] for one in draft["completion_codes"]] == [CODE, SCREENED]
     ((again,), _, _) = call("create", "--public-url", "https://x.org", "--yes")
     assert again == COUNTS | {"done before": 1, "id": made["id"]} and len(fake.studies) == 1
+    _, _, error = call("create", "--public-url", "https://x.org", "--yes", study="study.json")
+    assert f"has the id {STUDY_ID} already" in error and len(fake.studies) == 1
 
 
 def test_a_draft_whose_answer_was_lost_is_found_and_not_made_twice(shop, fake):

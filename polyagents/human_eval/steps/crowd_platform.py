@@ -89,6 +89,11 @@ def calls_of(opt: Mapping[str, Any], study: Study, access: "Access", everybody: 
     """Return the calls of an action; an InputError says what is missing."""
     action, message = opt["action"], opt["message"] or ""
     if action == "create":
+        if study.id:
+            raise InputError(
+                f"--study {opt['study']} has the id {study.id} already, and its pages take people of that one only; "
+                f"remove the id to offer another."
+            )
         if not study.title or not study.description or not study.reward:
             raise InputError(
                 f"--study {opt['study']} needs a title, a description and a reward for people to choose it."
