@@ -13,6 +13,7 @@ from fake_prolific import TOKEN, FakeProlific, prolific
 from polyagents.human_eval.platforms import prolific as client_module
 from polyagents.human_eval.platforms.calls import perform
 from polyagents.human_eval.platforms.prolific import Prolific
+from polyagents.human_eval.steps.page_server import verifier
 from polyagents.human_eval.storage.people_records import forget, work_of_people
 from polyagents.human_eval.study import SCREENED_OUT
 
@@ -249,6 +250,14 @@ def test_with_verify_prolific_is_asked_about_who_arrives(tmp_path, fake):
     answer = client.get("/join", params=ids(1))
     assert answer.status_code == 503 and "Prolific" not in answer.text
     store.close()
+
+
+@pytest.mark.parametrize("token", [TOKEN, "another"])
+def test_who_serves_with_a_token_that_is_refused_hears_of_it(token, fake, monkeypatch, capsys):
+    monkeypatch.setenv("PROLIFIC_TOKEN", token)
+    assert verifier({"verify": True}, study())
+    said = capsys.readouterr().err
+    assert ("(401: " in said and "nobody new can take part" in said) == (token != TOKEN) and token not in said
 
 
 def test_the_token_is_in_no_log_and_follows_no_redirect(shop, fake, caplog):

@@ -87,12 +87,16 @@ def check_public_url(given: str | None, *schemes: str) -> None:
 
 
 def verifier(opt: Mapping[str, Any], study: Study | None) -> "Verify | None":
-    """Return what confirms a submission (its person, its name); None if nothing does."""
+    """Return what confirms a submission (its person, its name); None if nothing does. Say if Prolific refuses us."""
     if study is None or not opt["verify"]:
         return None
     from polyagents.human_eval.platforms.prolific import Prolific
 
     access, name = Prolific.from_environment(tries=2), study.id  # a person waits for it
+    try:
+        access.submissions(study)
+    except InputError as error:
+        say(f"{error} As long as Prolific does not answer, nobody new can take part.")
     return lambda person, submission: access.knows(name, person, submission)
 
 
