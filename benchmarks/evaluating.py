@@ -41,7 +41,9 @@ def parlais(opt: Opt, ranker: Ranker, count: int) -> Row:
     layers, width, heads = sizes(ranker.model.context_encoder.backbone)
     m = getattr(ranker.model.settings.ranking, "poly_n_codes", 64)
     file = f"{opt['model_file']}.dict"
-    agent = peers.parlai_agent(kind, layers, width, heads, m, dict_file=file, eval_candidates="inline")
+    agent = peers.parlai_agent(
+        kind, layers, width, heads, m, dict_file=file, eval_candidates="inline", no_cuda=opt["no_cuda"]
+    )
     flags = {"datatype": "valid", "batchsize": opt["batchsize"], "override": {}, "model_file": None}
     with quiet():
         world = create_task(Opt(opt | flags), agent)

@@ -1,6 +1,7 @@
 """Candidates a second from text to vector, by backbone and precision; and what the chip can do at most."""
 
 import tempfile
+from typing import Any
 
 import torch
 
@@ -13,16 +14,24 @@ COUNTS = {"cuda": 32_768, "cpu": 64}
 SQUARE = {"cuda": 8_192, "cpu": 512}  # of the matrices whose product says what the chip can do
 
 
-def measured(case: rows.Row, device: str) -> rows.Row:
-    """Measure the encoding of texts of a reply's length, all of them different."""
+def texts_of(count: int) -> list[str]:
+    """Return texts of a reply's length, all of them different."""
     known = replies()
-    texts = [f"{known[place % len(known)]} {known[place * 7 % len(known)]} {place}" for place in range(COUNTS[device])]
+    return [f"{known[place % len(known)]} {known[place * 7 % len(known)]} {place}" for place in range(count)]
+
+
+def ranker_of(file: str, model: str, device: str, **options: Any) -> Ranker:
+    """Train a ranker for one update, as an encoder alone has no codes or head; its times are those of any other."""
+    pairs = [{"context": "hi", "label": "hello"}, {"context": "bye", "label": "good bye"}]
+    options |= {"reduction_type": "mean", "max_train_steps": 1}
+    return Ranker.train(pairs, file, model, no_cuda=device == "cpu", progress=False, **options)
+
+
+def measured(case: rows.Row, device: str) -> rows.Row:
+    """Measure the encoding of texts."""
+    texts = texts_of(COUNTS[device])
     with tempfile.TemporaryDirectory() as folder:
-        pairs = [{"context": "hi", "label": "hello"}, {"context": "bye", "label": "good bye"}]
-        ranker = Ranker.train(
-            pairs, f"{folder}/M", "bi", no_cuda=device == "cpu", progress=False, backbone=case["backbone"],
-            max_train_steps=1, share_encoders=True, reduction_type="mean", precision=case["precision"],
-        )  # fmt: skip
+        ranker = ranker_of(f"{folder}/M", "bi", device, backbone=case["backbone"], precision=case["precision"])
         times = side_by_side({"encoding": lambda: ranker.encode_candidates(texts)}, rounds=3)
     tokens = sum(len(candidate.ids) for candidate in ranker.model.candidates(texts)) / len(texts)
     return {"candidates/s": len(texts) / times["encoding"] * 1e3, "tokens each": tokens}

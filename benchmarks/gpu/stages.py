@@ -57,12 +57,14 @@ def stages_of(data: Data) -> list[Stage]:
     if TESTS.is_dir():
         chosen = ["-m", "gpu", str(TESTS)] if data.device == "cuda" else [str(TESTS / "models" / "test_attention.py")]
         stages.append(Stage("tests", [sys.executable, "-m", "pytest", "-q", "-n", "0", *chosen]))
-    for name in ("search", "encoding"):
+    for name, flags in (
+        ("search", []),
+        ("encoding", ["--backbone", data.backbone]),
+        ("ranking", ["--backbone", data.backbone, *task_flags(data)]),
+    ):
         rows = os.path.join(data.out, f"{name}.jsonl")
         command = [sys.executable, "-m", f"{MODULE}.gpu.{name}", "--device", data.device, "--rows", rows]
-        if name == "encoding":
-            command += ["--backbone", data.backbone]
-        stages.append(Stage(name, command, [rows]))
+        stages.append(Stage(name, [*command, *flags], [rows]))
     stages.append(training(data))
     stages += [study(data, file) for file in data.studies]
     if data.datapath is not None:

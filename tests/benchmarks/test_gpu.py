@@ -78,13 +78,15 @@ def test_the_stages_and_what_they_get(tmp_path):
     table.write_text("rows: {}\n")
     everything = data(tmp_path / "out", studies=[str(table)], settings=["A=1"], datapath="D")
     stages = {stage.name: stage for stage in stages_of(everything)}
-    assert [*stages] == ["tests", "search", "encoding", "training", "study small", "pretraining"]
+    assert [*stages] == ["tests", "search", "encoding", "ranking", "training", "study small", "pretraining"]
     assert stages["tests"].command[-3:-1] == ["-m", "gpu"]
+    assert stages["ranking"].command[-6:] == ["--backbone", "B", "-t", "T", "-dp", "D"]
     assert "32,128,512" in stages["training"].command and stages["training"].command[4:8] == ["-t", "T", "-dp", "D"]
     assert stages["study small"].command[-2:] == ["--set", "A=1"]
     assert (tmp_path / "out" / "studies" / "small.yaml").read_text() == "rows: {}\n"
     for_a_try = {stage.name: stage for stage in stages_of(data(tmp_path, device="cpu"))}
-    assert [*for_a_try] == ["tests", "search", "encoding", "training"] and "4,8" in for_a_try["training"].command
+    assert [*for_a_try] == ["tests", "search", "encoding", "ranking", "training"]
+    assert "4,8" in for_a_try["training"].command
     with pytest.raises(InputError, match="there is no such file"):
         stages_of(data(tmp_path, studies=["none.yaml"]))
 
