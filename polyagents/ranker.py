@@ -53,6 +53,7 @@ from polyagents.models.architecture import options_of, options_with
 from polyagents.models.formulas import ContextVectors, stacked
 from polyagents.models.two_towers import Query
 from polyagents.options import Role
+from polyagents.properties import cached_property
 from polyagents.ranking.ranking_model import ARITHMETIC, RankingModel, in_blocks
 from polyagents.ranking.two_tower_model import two_towers
 from polyagents.surroundings import undisturbed
@@ -705,7 +706,7 @@ class Ranker:
 
     # ---- decisions -------------------------------------------------------------------------------------------------
 
-    @functools.cached_property
+    @cached_property
     def calibration(self) -> Calibration | None:
         """The calibration that `calibrate` or `polyagents calibrate` made for this model; None without one.
 

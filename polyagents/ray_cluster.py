@@ -6,7 +6,6 @@ given to another one, which keeps it if it was finished.
 """
 
 import contextlib
-import functools
 import logging
 import os
 import socket
@@ -24,6 +23,7 @@ from polyagents.errors import InputError, first_line
 from polyagents.faults import users_fault
 from polyagents.index.builder import BuildPart
 from polyagents.index.texts import Texts
+from polyagents.properties import cached_property
 from polyagents.ranker import Ranker
 from polyagents.ranking.two_tower_model import TwoTowerModel, two_towers
 from polyagents.zoo.resolve import zoo_file
@@ -174,7 +174,7 @@ class Actor:
         self.everything, self.parts, self.model_file, self.overrides = everything, parts, model_file, overrides
         self.work_and_texts: tuple[Work, Texts] | None = None
 
-    @functools.cached_property
+    @cached_property
     def model(self) -> TwoTowerModel:
         """The model that encodes, in this process."""
         return two_towers(Ranker.load(self.model_file, **self.overrides).model)

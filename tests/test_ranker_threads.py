@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from polyagents import InputError, Ranker
+from polyagents.properties import cached_property
 from polyagents.ranking import ranking_model
 from polyagents.text import tokenizer
 
@@ -94,6 +95,25 @@ def test_threads_search_an_engine_as_one(trained, tmp_path, kind, request):
             assert [match.score for match in matches] == pytest.approx([m.score for m in expected], abs=1e-4)
             assert {match.text for match in matches} <= {*REPLIES, "hello"}
         index.engine.close()
+
+
+def test_cached_properties_of_other_objects_do_not_wait_for_each_other():
+    class Slow:
+        def __init__(self, wait):
+            self.wait = wait
+
+        @cached_property
+        def value(self):
+            self.wait()
+            return object()
+
+    other_is_done, same = threading.Event(), threading.Barrier(2)
+    with ThreadPoolExecutor(2) as threads:
+        first = threads.submit(lambda: Slow(lambda: other_is_done.wait(20) or pytest.fail("it waited")).value)
+        Slow(lambda: None).value, other_is_done.set()
+        first.result()
+        one = Slow(lambda: same.wait(20))  # two threads that ask at once compute both, and get the same
+        assert len({*threads.map(lambda _: one.value, range(2)), one.value}) == 1
 
 
 def test_an_event_loop_ranks_in_threads(ranker):

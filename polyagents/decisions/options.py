@@ -1,11 +1,11 @@
 """The options of a decision: texts, or names with one text or several."""
 
-import functools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyagents.errors import InputError
 from polyagents.files.python_arguments import distinct, texts_of
+from polyagents.properties import cached_property
 from polyagents.ranking.option_texts import OptionTexts
 from polyagents.text.normalize import normalized
 
@@ -18,12 +18,12 @@ class Options(OptionTexts):
         """Make options of different texts."""
         return cls(texts, texts, list(range(len(texts))))
 
-    @functools.cached_property
+    @cached_property
     def places(self) -> dict[str, int]:
         """The place of each option, by its name."""
         return {name: place for place, name in enumerate(self.names)}
 
-    @functools.cached_property
+    @cached_property
     def alike(self) -> dict[str, list[int]]:
         """The places of the options whose names read alike, by how they read."""
         found: dict[str, list[int]] = {}
@@ -36,7 +36,7 @@ class Options(OptionTexts):
         named = ([self.places[one]] if one in self.places else self.alike.get(normalized(one), ()) for one in labels)
         return sorted({place for places in named for place in places})
 
-    @functools.cached_property
+    @cached_property
     def own_texts(self) -> list[list[str]]:
         """The texts of each option."""
         found: list[list[str]] = [[] for _ in self.names]

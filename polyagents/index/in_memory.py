@@ -1,6 +1,5 @@
 """Candidates in memory: with vectors, searched like a store's, or texts that a model reads with each context."""
 
-import functools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +19,7 @@ from polyagents.index.shard import SHARD
 from polyagents.index.stored_vectors import Coarse, VectorBlock, packed
 from polyagents.index.texts import Texts
 from polyagents.index.top_k import TopCandidates
+from polyagents.properties import cached_property
 from polyagents.ranking.candidate_set import CandidateSet, columns_in, shared_set
 from polyagents.ranking.option_texts import OptionTexts
 from polyagents.ranking.pieces import Steps
@@ -42,7 +42,7 @@ class Listing(Index):
         self.listed, self.columns = list(texts), columns
         self.fields = None if columns is None else columns.fields
 
-    @functools.cached_property
+    @cached_property
     def names(self) -> list[str]:
         """Their ids; plain lines are their own."""
         return self.listed if self.columns is None else self.columns.ids_of(range(len(self.columns)))
@@ -52,7 +52,7 @@ class Listing(Index):
         """The places of those that are not removed."""
         return range(len(self.listed))
 
-    @functools.cached_property
+    @cached_property
     def places(self) -> dict[str, int]:
         """The place of each id that is not removed, a plain line's of its text, the first one of repeated texts."""
         return {self.names[place]: place for place in reversed(self.there)}
@@ -166,7 +166,7 @@ class ListedCandidates(Listing):
         super().__init__(texts, columns)
         self.model, self.read = model, self.listed
 
-    @functools.cached_property
+    @cached_property
     def distinct(self) -> tuple[CandidateSet, list[int]]:
         """Candidates with the same token ids once, and the column of each text among them."""
         candidates = self.model.candidates(self.read)

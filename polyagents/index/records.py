@@ -23,6 +23,7 @@ from polyagents.files.python_arguments import is_whole
 from polyagents.index.columns import Record
 from polyagents.index.filters import KINDS, Fields, is_short_text, limits, value_of
 from polyagents.index.texts import CandidatesFile, FileTexts, Texts, key_columns, last_of_each, open_candidates
+from polyagents.properties import cached_property
 
 JSON_LINES, TABLES, PARQUET = (".jsonl", ".ndjson", ".json"), (".csv", ".tsv"), ".parquet"
 ALWAYS = ("id", "text")
@@ -214,7 +215,7 @@ class CsvRecords(JsonRecords):
 class ParquetRecords(FileRecords):
     """The candidates of a Parquet file, found by the numbers of their rows."""
 
-    @functools.cached_property
+    @cached_property
     def groups(self) -> "RowGroups":
         """The open file; each process opens its own."""
         return RowGroups(self.path, [*ALWAYS, *self.declared])

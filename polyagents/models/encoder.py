@@ -1,7 +1,6 @@
 """Encodes token ids [B, T] to states [B, T, D]: a Hugging Face model with its precision and maximal length."""
 
 import copy
-import functools
 import inspect
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, nullcontext
@@ -16,6 +15,7 @@ from polyagents.models.backbone import unusable
 from polyagents.models.dropout import FastDropout
 from polyagents.models.model_options import EncoderOptions
 from polyagents.models.tokens import AnyTokens, JointTokens, Tokens, pad, pad_joint, to_device
+from polyagents.properties import cached_property
 
 # Tokens (padding counted) that go through the encoder at once. Measured on two CPU cores (docs/architecture.md): speed
 # is flat from 1,000 up, so small chunks only save padding; a GPU needs large ones. Chosen here. In training chunks are
@@ -201,7 +201,7 @@ class Encoder(nn.Module):
 
     # ---- what is measured ------------------------------------------------------------------------------------------
 
-    @functools.cached_property
+    @cached_property
     def causal(self) -> bool:
         """Whether the first output ignores what follows, as in GPT-2; measured, since no config says it."""
         ids = torch.tensor([[1, 2], [1, 3]], device=self.backbone.device)
@@ -209,7 +209,7 @@ class Encoder(nn.Module):
             first, second = self.backbone(input_ids=ids, attention_mask=torch.ones_like(ids)).last_hidden_state[:, 0]
         return bool(torch.allclose(first, second, atol=1e-6))
 
-    @functools.cached_property
+    @cached_property
     @torch.no_grad()
     def sees_padding(self) -> bool:
         """Whether a text's outputs depend on the padding after it, so that only texts of equal length go together.
@@ -252,7 +252,7 @@ class Encoder(nn.Module):
             )
         return relative_difference(alone, beside) > max(ROUNDING, 10 * noise)
 
-    @functools.cached_property
+    @cached_property
     @torch.no_grad()
     def keeps_apart(self) -> bool:
         """Whether tokens that are masked from each other do not influence each other's outputs in this backbone.

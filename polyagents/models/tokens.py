@@ -1,7 +1,6 @@
 """Token ids as padded batches [B, T] with their masks, the input of every encoder."""
 
 import dataclasses
-import functools
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import accumulate, chain, groupby
@@ -10,6 +9,8 @@ from typing import ClassVar, NamedTuple, TypeVar
 import numpy as np
 import torch
 from torch import Tensor
+
+from polyagents.properties import cached_property
 
 AnyTokens = TypeVar("AnyTokens", bound="Tokens")
 
@@ -30,7 +31,7 @@ class Tokens:
     # Cached properties that the host asks for: computed before a batch is moved, as it would wait for a GPU afterwards.
     asked: ClassVar[tuple[str, ...]] = ("is_full",)
 
-    @functools.cached_property
+    @cached_property
     def is_full(self) -> bool:
         """Whether no token is padding; `to` carries the answer along, so a GPU need not be asked."""
         return bool(self.mask.all())
@@ -107,7 +108,7 @@ class JointTokens(Tokens):
             where[row, begin:end] = np.arange(first, first + end - begin)
         return TextsApart(list(kinds[0]), list(kinds[1]), torch.from_numpy(where))
 
-    @functools.cached_property
+    @cached_property
     def longest_list(self) -> int:
         """K, how many candidates the row with the most of them has."""
         return int(self.places.max())

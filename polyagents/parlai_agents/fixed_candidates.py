@@ -1,6 +1,5 @@
 """The candidates of `--fixed-candidates-path`: one set for every example, from a handful to millions."""
 
-import functools
 import os
 from collections.abc import Callable, Collection, Sequence
 
@@ -12,6 +11,7 @@ from torch import Tensor
 
 from polyagents.index.interface import Index
 from polyagents.index.records import read_candidates
+from polyagents.properties import cached_property
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, Label, TextLookup, inline_set
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.normalize import normalized
@@ -42,12 +42,12 @@ class FixedCandidates:
         self._version: object = None
         self._reads_as: np.ndarray | None = None
 
-    @functools.cached_property
+    @cached_property
     def listed(self) -> list[str]:
         """The texts of a file, in memory: for a training run."""
         return read_candidates(self.place)
 
-    @functools.cached_property
+    @cached_property
     def candidates(self) -> list[Candidate]:
         """The same with their token ids."""
         return self.model.candidates(self.listed)

@@ -6,7 +6,6 @@ same dialogue, and what is said in another one. The proportions, and where the o
 authors' code.
 """
 
-import functools
 import itertools
 import random
 from collections.abc import Sequence, Set
@@ -14,6 +13,7 @@ from dataclasses import dataclass
 
 from polyagents.parlai_agents.task_reader import TextPair
 from polyagents.parlai_patches.every_utterance import NOT_SAID, SPEAKER
+from polyagents.properties import cached_property
 from polyagents.text.normalize import normalized
 
 OTHER_DIALOGUE, SAME_DIALOGUE, NEXT = range(3)  # where the second text comes from
@@ -43,7 +43,7 @@ class Dialogue:
         texts = tuple(text for _, text in both)
         return cls(tuple(line for line, _ in both), texts, tuple(map(normalized, texts)), pair.task)
 
-    @functools.cached_property
+    @cached_property
     def distinct_readings(self) -> frozenset[str]:
         """The readings, without repetitions."""
         return frozenset(self.readings)

@@ -1,7 +1,6 @@
 """The content of a server: one model, and the candidates that it was started with."""
 
 import datetime
-import functools
 import math
 import os
 import time
@@ -24,6 +23,7 @@ from polyagents.index.interface import DIGITS, Index
 from polyagents.models.bi import BiEncoder
 from polyagents.models.encoder import CHUNK_TOKENS
 from polyagents.pipeline import RERANK_TOP
+from polyagents.properties import cached_property
 from polyagents.ranker import Match, Ranker, matches_of
 from polyagents.ranking.option_texts import OptionTexts
 from polyagents.ranking.pieces import Steps, finished, pieces
@@ -60,12 +60,12 @@ class Served:
     rerank_top: int = RERANK_TOP
     stamps: Mapping[str, Any] | None = None
 
-    @functools.cached_property
+    @cached_property
     def size(self) -> int:
         """Return the number of candidates when this was first asked: an engine of billions takes a while to count."""
         return len(self.candidates)
 
-    @functools.cached_property
+    @cached_property
     def trace(self) -> dict[str, str]:
         """What answers, by names for headers, probes, metrics and logs; equal on all servers that answer alike."""
         known = self.ranker.calibration if self.score_map[1] else None
@@ -78,7 +78,7 @@ class Served:
             "calibration": "none" if known is None else fingerprint([repr(known.map)])[:DIGITS],
         } | ({} if self.second is None else {"reranker": f"{self.second.model}-{self.second.digest}-{self.rerank_top}"})
 
-    @functools.cached_property
+    @cached_property
     def digest(self) -> str:
         """The first digits of a digest of the model's weights and settings."""
         return str(self.ranker.identity)[:DIGITS]
@@ -111,7 +111,7 @@ class Served:
         """Return the usual name of the architecture: bi-, poly-, uni- or cross-encoder."""
         return self.ranker.model.label
 
-    @functools.cached_property
+    @cached_property
     def score_map(self) -> tuple[ScoreMap, bool]:
         """The map from scores to probabilities, and whether it is a calibration of this model.
 

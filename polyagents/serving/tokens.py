@@ -4,7 +4,6 @@ A line is `NAME SCOPE[,SCOPE] TOKEN`, or only a token: the first line of all may
 read figures.
 """
 
-import functools
 import hashlib
 import hmac
 import threading
@@ -13,6 +12,7 @@ from dataclasses import dataclass, field
 
 from polyagents.errors import InputError, did_you_mean
 from polyagents.files.lines import opened
+from polyagents.properties import cached_property
 from polyagents.serving.logs import LOG
 
 MAY_ASK, MAY_READ_METRICS, MAY_ADMINISTER = SCOPES = ("ask", "metrics", "admin")
@@ -32,7 +32,7 @@ class Token:
     scopes: frozenset[str]
     name: str = ""
 
-    @functools.cached_property
+    @cached_property
     def cookie(self) -> bytes:
         """Proves that a browser had the token. Equal on all servers with the token, which it does not reveal."""
         return cookie_of(self.secret.encode("utf-8", "surrogateescape"))

@@ -1,7 +1,6 @@
 """Tables of examples as a ParlAI teacher."""
 
 import contextlib
-import functools
 import itertools
 import random
 from collections.abc import Mapping
@@ -12,6 +11,7 @@ from parlai.core.params import ParlaiParser
 from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError
+from polyagents.properties import cached_property
 from polyagents.text.normalize import normalized
 
 from ..counts import say_once
@@ -73,7 +73,7 @@ class Data(Stream):
         super().__init__(opt, datatype, shards)
         self.path = path
 
-    @functools.cached_property
+    @cached_property
     def known(self) -> tuple[dict[str, str], dict[str, set[str]]] | None:
         """The labels of train and valid, by how they read, and what is right for each context of the pool.
 
@@ -94,7 +94,7 @@ class Data(Stream):
                         return None
         return (found, right) if found else None
 
-    @functools.cached_property
+    @cached_property
     def pool(self) -> list[tuple[str, list[str]]]:
         """The contexts and labels of the first examples of the split."""
         some = itertools.islice(self.shards, POOL)
