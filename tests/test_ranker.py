@@ -5,6 +5,7 @@ import dataclasses
 import io
 import json
 import os
+import pickle
 import sys
 
 import datasets
@@ -457,6 +458,19 @@ def test_no_vector_outlives_the_weights_that_made_it(change, trained, tmp_path):
         ranker.append(kept[1], ["new"])
     if change is not inferred:  # of tensors that count no changes nobody knows
         ranker.rank("hi", ranker.prepare(REPLIES))
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy, lambda prepared: pickle.loads(pickle.dumps(prepared))])
+def test_a_copy_of_prepared_candidates_belongs_to_the_same_weights(copied, trained):
+    ranker, other = Ranker.load(trained("poly")), Ranker.load(trained("poly"))
+    prepared = ranker.append(ranker.prepare(REPLIES), ["new"])
+    kept = prepared.remove(REPLIES[:1])
+    for index in (prepared, kept):
+        assert other.rank("hi", copied(index)) == ranker.rank("hi", index)
+    in_place(ranker.model.module)
+    for index, asked in ((copied(kept), ranker), (copied(kept), other), (copied(other.prepare(REPLIES)), ranker)):
+        with pytest.raises(InputError, match="encoded with other weights"):
+            asked.rank("hi", index)
 
 
 def test_candidates_are_read_once_for_all_contexts(trained, monkeypatch):

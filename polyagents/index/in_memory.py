@@ -98,9 +98,10 @@ class InMemoryCandidates(Listing, ScannedIndex):
         encoded_by: object = None,
         alive: Tensor | None = None,
         columns: Columns | None = None,
+        model: TwoTowerModel | None = None,
     ):
         super().__init__(texts, columns)
-        self.encoded_by = encoded_by
+        self.encoded_by, self.model = encoded_by, model
         self.alive = torch.ones(len(vectors)).bool() if alive is None else alive
         stored, norms = packed(vectors, "fp32"), torch.linalg.vector_norm(vectors, dim=1)
         some = None if self.alive.all() else self.alive
@@ -111,7 +112,14 @@ class InMemoryCandidates(Listing, ScannedIndex):
     def encode(cls, texts: Sequence[str], model: TwoTowerModel, columns: Columns | None = None) -> "InMemoryCandidates":
         """Encode one text or more, with a progress bar if there are many; `columns` has their ids, if they have any."""
         vectors = encoded(texts, model.encode_texts, show_progress=len(texts) >= MANY)
-        return cls(texts, vectors, model.version(), columns=columns)
+        return cls(texts, vectors, model.version(), columns=columns, model=model)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """A copy, in this process or another, belongs to every model with the same fingerprint."""
+        state = vars(self) | {"model": None}
+        if self.model is not None and self.encoded_by == self.model.version():
+            state["encoded_by"] = self.model.fingerprint()
+        return state
 
     def __len__(self) -> int:
         return len(self.alive) if self.all.alive is None else int(self.alive.sum())
@@ -150,13 +158,14 @@ class InMemoryCandidates(Listing, ScannedIndex):
         alive = torch.cat([self.alive, torch.ones(len(fresh)).bool()])
         alive[replaced] = False
         vectors = torch.cat([self.all.exact(slice(None)), encode(fresh)])
-        return InMemoryCandidates(self.listed + fresh, vectors, self.encoded_by, alive, columns)
+        return InMemoryCandidates(self.listed + fresh, vectors, self.encoded_by, alive, columns, self.model)
 
     def remove(self, names: Sequence[str]) -> "InMemoryCandidates":
         """Return these candidates without some; the others keep their index."""
         gone = set(texts_of(names, "names"))
         alive = self.alive & torch.tensor([name not in gone for name in self.names])
-        return InMemoryCandidates(self.listed, self.all.exact(slice(None)), self.encoded_by, alive, self.columns)
+        vectors = self.all.exact(slice(None))
+        return InMemoryCandidates(self.listed, vectors, self.encoded_by, alive, self.columns, self.model)
 
 
 class ListedCandidates(Listing):
