@@ -133,9 +133,7 @@ def trained_in(folder: str) -> list[Trained]:
 
 def changed_flags(name: str, opt: Mapping[str, Any]) -> str:
     """Describe the flags of a model that differ from the recipe and could have changed the result."""
-    if name.endswith(SMOKE):
-        return "smoke: two updates on a sample"
-    wanted = find(name).flags
+    wanted = flags_of(name) or {}
     unset = {key: value for key, value in defaults(str(wanted["model"])).items() if key not in wanted}
     flags, opt = unset | wanted, unset | dict(opt)
     others = {key: opt.get(key) for key, value in flags.items() if key not in SAME_RESULT and opt.get(key) != value}
@@ -143,7 +141,7 @@ def changed_flags(name: str, opt: Mapping[str, Any]) -> str:
     start = str(flags.get("init_model", "")).removeprefix("zoo:")
     if start and not str(opt.get("backbone")).endswith(start):  # an agent notes there what it started from
         changed.append(f"started from {opt.get('backbone')} (recipe: {start})")
-    return ", ".join(changed)
+    return ", ".join(["smoke: on a sample"] * name.endswith(SMOKE) + changed)
 
 
 def defaults(agent: str) -> dict[str, Any]:
