@@ -55,7 +55,7 @@ class Options(OptionTexts):
 def options_of(given: Any) -> Options:
     """Read options: texts, of which equal ones are one option, or names with texts.
 
-    An InputError says if there are none, one is blank, or two names have the same text.
+    An InputError says if there are none, a name or a text is blank, or two names have the same text.
     """
     if not isinstance(given, Mapping):
         read = Options.plain(distinct(texts_of(given, "options")))
@@ -69,6 +69,8 @@ def options_of(given: Any) -> Options:
         name = read.names[place]
         if not text.strip():
             raise InputError(f"The option {name!r:.80} has a blank text; give it another one, or remove it.")
+        if not name.strip():
+            raise InputError(f"The option of {text!r:.80} has a blank name; give it another one, or remove it.")
         if owner.setdefault(text, place) != place:
             raise InputError(
                 f"The options {read.names[owner[text]]!r:.60} and {name!r:.60} have the same text, {text!r:.60}; make "

@@ -161,6 +161,7 @@ def test_options_of_several_texts_score_as_when_they_are_ranked(calibrated):
         ([], "There are no options"),
         ({}, "There are no options"),
         (["a", " "], "has a blank text"),
+        ({"a": "b", " ": "x"}, "The option of 'x' has a blank name"),
         ({"a": "x", "b": "x"}, "The options 'a' and 'b' have the same text, 'x'"),
         ({"a": ["x", "y"], "b": ["y"]}, "The options 'a' and 'b' have the same text, 'y'"),
         ({"a": []}, "is an empty list"),

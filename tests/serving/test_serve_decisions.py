@@ -131,6 +131,7 @@ def test_without_a_calibration_the_answer_says_so(trained, candidates_file):
             "have the same text",
         ),
         ({"state": "a", "questions": {"a": {"type": "choice", "criteria": {"x": " "}}}}, "has a blank text"),
+        ({"state": "a", "questions": {"a": {"type": "choice", "criteria": {"": "x"}}}}, "has a blank name"),
         ({"state": "a", "questions": {"a": {"type": "choice", "criteria": {"x": []}}}}, "is an empty list"),
         ({"state": "a", "questions": {"a": {"type": "choice", "criteria": {"x": "y" * 2001}}}}, "more than 2,000"),
         ({"state": "a", "questions": {"a": {"type": "choice", "criteria": {"x": "\ud800"}}}}, "questions must be"),
