@@ -114,7 +114,7 @@ class Records(Texts):
             contents += text_key(json.dumps(record).encode())
         if not keys:
             raise InputError(f"{self.name} holds no candidate; it needs one per row, with id and text.")
-        if empty and not is_update:
+        if empty:
             say(f"{self.name} has no value in the declared field{'s' * (len(empty) > 1)} {', '.join(empty)}.")
         self.keys, self.contents = key_columns(keys), key_columns(contents)
         self.kept = np.arange(len(self.keys))

@@ -139,9 +139,10 @@ def test_texts_of_parquet_that_are_not_utf_8_are_named(tmp_path, maker):
         CandidateStore.build(str(tmp_path / "c.parquet"), str(tmp_path / "c.index"), maker)
 
 
-def test_a_field_without_any_value_is_named(tmp_path, capsys):
+@pytest.mark.parametrize("is_update", [False, True])
+def test_a_field_without_any_value_is_named(tmp_path, capsys, is_update):
     path = write(tmp_path / "c.jsonl", ROWS)
-    candidates_of(path, {**FIELDS, "tenent": "text"})
+    candidates_of(path, {**FIELDS, "tenent": "text"}, is_update)
     assert "no value in the declared field tenent" in capsys.readouterr().err
     candidates_of(path, FIELDS)
     assert not capsys.readouterr().err
