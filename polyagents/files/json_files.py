@@ -28,9 +28,17 @@ def json_number(value: float) -> float | None:
 def parse_json(text: str | bytes) -> Any:
     """Parse a JSON text; a ValueError says if it is not JSON, has a key twice, or is nested too deeply for Python."""
     try:
-        return json.loads(text, object_pairs_hook=with_different_keys)
+        return json.loads(text, object_pairs_hook=with_different_keys, parse_int=whole_number)
     except RecursionError as error:
         raise ValueError(TOO_DEEP) from error
+
+
+def whole_number(digits: str) -> int:
+    """Read a number; a ValueError says if it has more digits than Python reads."""
+    try:
+        return int(digits)
+    except ValueError as error:
+        raise ValueError(f"it has a number of {len(digits):,} digits") from error
 
 
 def reason_of(error: ValueError) -> str:

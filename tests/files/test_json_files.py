@@ -83,6 +83,12 @@ def test_what_is_nested_too_deeply_is_no_json():
             parse_json(text)
 
 
+def test_a_number_that_python_does_not_read_is_refused():
+    assert parse_json("[1, -2, 3.5]") == [1, -2, 3.5]
+    with pytest.raises(ValueError, match="it has a number of 5,000 digits"):
+        parse_json('{"a": [1, %s]}' % ("1" * 5_000))
+
+
 @pytest.mark.parametrize("text", ['{"a": 1, "b": 2, "a": 3}', '[{"b": {"a": 1, "a": 1}}]'])
 def test_a_key_that_would_replace_another_is_refused(text):
     with pytest.raises(ValueError, match="it has 'a' twice"):
