@@ -165,7 +165,7 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
         if not keeps_card:
             texts[CARD] = model_card(model, dataclasses.asdict(config), license)
         for name, text in texts.items():
-            with open(os.path.join(temporary, name), "w", encoding="utf-8") as out:
+            with open(os.path.join(temporary, name), "w", encoding="utf-8", errors="replace") as out:
                 out.write(text)
         model_file.write(os.path.join(temporary, WEIGHTS), {"model": model.module.state_dict()})
 

@@ -36,7 +36,7 @@ def test_models_of_parlais_agents(variant, written, tmp_path):
     assert np.array_equal(ranker.score(CONTEXTS, TEXTS), Ranker.load(tmp_path / "folder").score(CONTEXTS, TEXTS))
 
 
-@pytest.mark.parametrize("changed", [{"similarity": "cosine"}, {"share_encoders": True}])
+@pytest.mark.parametrize("changed", [{"similarity": "cosine"}, {"share_encoders": True}, {"backbone": "of/\udcff"}])
 def test_other_models(changed, trained, tmp_path):
     model = Ranker.load(trained("poly")).model
     settings = settings_of("PolyEncoder", {**model.settings.saved, **changed})
