@@ -7,11 +7,9 @@ from pathlib import Path
 import pytest
 from crowd import CODE, SCREENED, STUDY_ID, Clock, client_of, ids, join, judge, store_of
 from crowd import study_of as study
-from evaluation import human_eval
 from fake_platform import caller
 from fake_prolific import TOKEN, FakeProlific, prolific
 
-from polyagents.errors import InputError
 from polyagents.human_eval.platforms import prolific as client_module
 from polyagents.human_eval.platforms.calls import perform
 from polyagents.human_eval.platforms.prolific import Prolific
@@ -104,12 +102,6 @@ def test_a_draft_whose_answer_was_lost_is_found_and_not_made_twice(shop, fake):
     assert "not known whether" in error
     ((made,), _, _) = call("create", "--public-url", "https://x.org", "--yes")
     assert made["id"] in fake.studies and len(fake.studies) == 1
-
-
-def test_a_study_of_chats_is_offered_before_anything_is_stored(shop, fake):
-    human_eval("prolific", "create", "--study", "draft.json", "--public-url", "https://x.org", "--database", "new.db")
-    with pytest.raises(InputError, match=r"There is no none\.db"):
-        human_eval("prolific", "status", "--study", "study.json", "--database", "none.db")
 
 
 def test_the_status_says_what_each_person_did(shop, fake):

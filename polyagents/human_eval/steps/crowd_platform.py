@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 from polyagents.arguments import CommandParser, Real
 from polyagents.console import say
 from polyagents.errors import InputError
-from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store, open_store
+from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
 from polyagents.human_eval.steps.page_server import arrival, check_public_url
 from polyagents.human_eval.study import COMPLETE, Study, read_study
 
@@ -50,8 +50,7 @@ def run_action(opt: Mapping[str, Any], platform: str, access_of: "Callable[[], A
     if opt["people"] and action not in ("approve", "reject", "bonus"):
         raise InputError(f"human_eval {platform} {action} is not about single people; give no names.")
     study = read_study(opt["study"], platform, needs_id=action != "create")
-    # A study of chats may have stored nothing before it is offered.
-    store = (open_store if action == "create" else existing_store)(opt["database"])
+    store = existing_store(opt["database"])
     from polyagents.human_eval.storage.people_records import work_of_people  # loads SQLAlchemy
 
     # Only now is a token asked for: wrong flags, study and database are said first.
