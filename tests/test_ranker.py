@@ -7,6 +7,7 @@ import json
 import os
 import pickle
 import sys
+from types import SimpleNamespace
 
 import datasets
 import numpy as np
@@ -22,6 +23,7 @@ from polyagents.files.context_lines import read_contexts
 from polyagents.models.adapters import load_weights
 from polyagents.models.architecture import ARCHITECTURES, options_with
 from polyagents.options import Role
+from polyagents.ranking import two_tower_model
 
 REPLIES = ["i am here", "canada is in north america", "fruits are still very nice", "i am here"]
 CONTEXTS = ["where is canada", "hi", "your persona: i ski .\nhello\nhow are you ?"]
@@ -344,6 +346,17 @@ def test_a_fingerprint_changes_with_all_that_decides_a_vector(trained, cause):
     before = model.fingerprint()
     CAUSES[cause](model)
     assert model.fingerprint() != before
+
+
+def test_an_option_of_ones_own_that_decides_vectors_changes_the_fingerprint(trained, monkeypatch):
+    monkeypatch.setattr(two_tower_model, "options_with", lambda *_: ["similarity", "power"])
+    found = set()
+    for power in (1.0, 2.0):
+        model = Ranker.load(trained("poly")).model
+        own = SimpleNamespace(**vars(model.settings.ranking), power=power)
+        model.settings = dataclasses.replace(model.settings, ranking=own)
+        found.add(model.fingerprint())
+    assert len(found) == 2
 
 
 def test_a_prompt_stands_before_every_text(ranker, trained):

@@ -1,5 +1,6 @@
 """Candidates in memory: with vectors, searched like a store's, or texts that a model reads with each context."""
 
+import weakref
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -98,10 +99,11 @@ class InMemoryCandidates(Listing, ScannedIndex):
         encoded_by: object = None,
         alive: Tensor | None = None,
         columns: Columns | None = None,
-        model: TwoTowerModel | None = None,
+        model: "weakref.ref[TwoTowerModel] | None" = None,
     ):
         super().__init__(texts, columns)
-        self.encoded_by, self.model = encoded_by, model
+        self.encoded_by = encoded_by
+        self.model = model  # weak: its memory is the caller's to free
         self.alive = torch.ones(len(vectors)).bool() if alive is None else alive
         stored, norms = packed(vectors, "fp32"), torch.linalg.vector_norm(vectors, dim=1)
         some = None if self.alive.all() else self.alive
@@ -112,13 +114,13 @@ class InMemoryCandidates(Listing, ScannedIndex):
     def encode(cls, texts: Sequence[str], model: TwoTowerModel, columns: Columns | None = None) -> "InMemoryCandidates":
         """Encode one text or more, with a progress bar if there are many; `columns` has their ids, if they have any."""
         vectors = encoded(texts, model.encode_texts, show_progress=len(texts) >= MANY)
-        return cls(texts, vectors, model.version(), columns=columns, model=model)
+        return cls(texts, vectors, model.version(), columns=columns, model=weakref.ref(model))
 
     def __getstate__(self) -> dict[str, Any]:
         """A copy, in this process or another, belongs to every model with the same fingerprint."""
-        state = vars(self) | {"model": None}
-        if self.model is not None and self.encoded_by == self.model.version():
-            state["encoded_by"] = self.model.fingerprint()
+        state, model = vars(self) | {"model": None}, None if self.model is None else self.model()
+        if model is not None and self.encoded_by == model.version():
+            state["encoded_by"] = model.fingerprint()
         return state
 
     def __len__(self) -> int:

@@ -9,10 +9,13 @@ from torch import Tensor
 
 from polyagents.errors import InputError
 from polyagents.models.adapters import without_frozen_weights
+from polyagents.models.architecture import options_with
 from polyagents.models.encoder import Encoder
+from polyagents.models.model_options import TowerOptions
 from polyagents.models.tokens import to_device
 from polyagents.models.two_towers import Query, TwoTowers
 from polyagents.models.versions import Versions
+from polyagents.options import Role
 from polyagents.ranking.candidate_set import CandidateSet
 from polyagents.ranking.pieces import Steps, pieces
 from polyagents.ranking.ranking_model import RankingModel, Settings
@@ -111,6 +114,9 @@ class TwoTowerModel(RankingModel):
         settings += [ranking.candidate_prompt] if ranking.candidate_prompt else []
         settings += [["plain"]] if self.settings.plain_texts else []
         settings += ["without its outputs"] if self.module.left_out[1] else []
+        ours = {field.name for field in dataclasses.fields(TowerOptions)} | {"plain_texts"}
+        own = [name for name in options_with(self.architecture, Role.VECTORS) if name not in ours]
+        settings += [[name, getattr(ranking, name)] for name in own]  # of an architecture of somebody else
         backend = self.module.candidate_encoder.backend
         settings += [backend.quantized] if backend is not None and backend.quantized else []
         if type(self.module).candidate_vectors is not TwoTowers.candidate_vectors:

@@ -18,7 +18,7 @@ from polyagents.text.tokenizer import RankingTokenizer, SpecialTokens, no_panics
 
 PLACES = {  # where a tokenizer may be, apart from the hub
     "--backbone": "a folder with config.json, weights and tokenizer.json, or scratch:tiny|mini|base",
-    "--vocabulary": "or a folder with tokenizer.json, such as polyagents build_vocabulary makes",
+    "--vocabulary": "a folder with tokenizer.json, such as polyagents build_vocabulary makes",
 }
 
 

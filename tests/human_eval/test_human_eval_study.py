@@ -26,6 +26,7 @@ from chatting import app_of, plan_of, shop_of, talk
 from crowd import CODE, HERE, SCREENED, STUDY_ID, Clock, client_of, code_of, ids, join, judge, pass_stages, store_of
 from crowd import study_of as study
 from evaluation import SCRIPT, evaluation, fields, human_eval
+from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from polyagents import InputError
@@ -35,7 +36,7 @@ from polyagents.human_eval.storage.chat_store import ChatStore
 from polyagents.human_eval.storage.database_tables import ParticipantRow
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.storage.people_records import work_of_people
-from polyagents.human_eval.study import read_study
+from polyagents.human_eval.study import COMPLETE, read_study
 from polyagents.human_eval.web import shared_pages
 from polyagents.human_eval.web.study_pages import ENDS, RETURN
 from polyagents.human_eval.web.texts import ENGLISH, read_texts
@@ -604,6 +605,18 @@ def test_an_assignment_that_was_returned_is_the_next_workers(turk_shop):
     assert [one.submission for one in work_of_people(store)] == ["", turk()["assignmentId"]]
     again = client.get("/join", params=turk(assignmentId="3" + "D" * 29)).headers["location"]
     assert again == first and "You did not agree" in client.get(first).text
+
+
+def test_an_assignment_takes_its_place_along_but_not_from_who_has_completed(turk_shop):
+    store, client = turk_shop
+    first, second, third = (turk(workerId="A" + str(number) * 13) for number in (1, 2, 3))
+    client.get("/join", params=first)
+    before = store.places.taken()
+    assert client.get("/join", params=second).status_code == 303 and store.places.taken() == before
+    with store.database.atomic_write() as session:
+        session.scalars(select(ParticipantRow).where(ParticipantRow.session.is_not(None))).one().stage = COMPLETE
+    answer = client.get("/join", params=third)
+    assert answer.status_code == 422 and "does not belong to you" in sentence(answer)
 
 
 @pytest.mark.parametrize(

@@ -57,19 +57,22 @@ class StudyPlaces:
         """Return the token of a person whom a platform sends; who comes for the first time takes a place.
 
         A submission of another person's is an InputError, as is another one than before, unless `renew`: then it is
-        this person's from now on, since MTurk gives the next worker the assignment that one has returned.
+        this person's from now on, since MTurk gives the next worker the assignment that one has returned. Who has
+        completed the study keeps it.
         """
         of_study = select(ParticipantRow).where(ParticipantRow.study == self.study.id)
         with self.database.atomic_write() as session:
             row = session.scalars(of_study.where(ParticipantRow.person == person)).first()
             other = session.scalars(of_study.where(ParticipantRow.session == submission)).first()
             is_others = other is not None and other is not row
-            if not renew and (is_others or (row and row.session != submission)):
+            is_returned = renew and other is not None and other.stage != COMPLETE
+            if (is_others and not is_returned) or (row and row.session != submission and not renew):
                 raise InputError(
                     "This submission does not belong to you; open the study from the platform's page again."
                 )
             if other and is_others:
                 other.session, other.back = None, ""
+                other.until = (self.clock() - timedelta(seconds=1)).isoformat()  # the place is free, too
                 session.flush()  # no two may have it
             if row is None:
                 self.check_free(session)
