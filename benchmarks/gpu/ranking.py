@@ -27,22 +27,12 @@ def measured(case: rows.Row, device: str, backbone: str, task: Sequence[str]) ->
     with tempfile.TemporaryDirectory() as folder:
         ranker = ranker_of(f"{folder}/M", case["model"], device, backbone=backbone, precision=case["precision"])
         if case["work"] == EVALUATION:
-            flags = [
-                "-mf",
-                f"{folder}/M",
-                "-dt",
-                "valid",
-                "-bs",
-                "32",
-                "--precisions",
-                case["precision"],
-                "--out",
-                folder,
-            ]
-            evaluating.main([*flags, *task, *EXAMPLES[device], *(["--no-cuda"] if device == "cpu" else [])])
+            flags = ["-mf", f"{folder}/M", "-dt", "valid", "-bs", "32", "--out", folder, *task, *EXAMPLES[device]]
+            flags += ["--precisions", case["precision"], *(["--no-cuda"] if device == "cpu" else [])]
+            evaluating.main(flags)
             with open(os.path.join(folder, "evaluating.json"), encoding="utf-8") as file:
                 ours = json.load(file)["evaluating"][-1]
-            return {"candidates": 20, "ms": ours["ms an example"], "times ParlAI's rate": ours["times ParlAI's rate"]}
+            return {"ms": ours["ms an example"], "times ParlAI's rate": ours["times ParlAI's rate"]}
         texts = texts_of(COUNTS[device] if case["work"] == REPLY else HUNDRED)
         context = "\n".join(texts[:TURNS])
         candidates = ranker.prepare(texts)  # for a cross-encoder the texts

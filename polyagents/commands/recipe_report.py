@@ -133,7 +133,8 @@ def trained_in(folder: str) -> list[Trained]:
 
 def changed_flags(name: str, opt: Mapping[str, Any]) -> str:
     """Describe the flags of a model that differ from the recipe and could have changed the result."""
-    wanted = flags_of(name) or {}
+    wanted = flags_of(name)
+    assert wanted is not None  # the report takes recipes only
     unset = {key: value for key, value in defaults(str(wanted["model"])).items() if key not in wanted}
     flags, opt = unset | wanted, unset | dict(opt)
     others = {key: opt.get(key) for key, value in flags.items() if key not in SAME_RESULT and opt.get(key) != value}

@@ -28,9 +28,13 @@ def json_number(value: float) -> float | None:
 def parse_json(text: str | bytes) -> Any:
     """Parse a JSON text; a ValueError says if it is not JSON, has a key twice, or is nested too deeply for Python."""
     try:
-        return json.loads(text, object_pairs_hook=with_different_keys, parse_int=whole_number)
+        return json.loads(text, object_pairs_hook=with_different_keys)
     except RecursionError as error:
         raise ValueError(TOO_DEEP) from error
+    except (json.JSONDecodeError, UnicodeDecodeError):
+        raise
+    except ValueError:  # once more, to name the number; a function for each one would slow down every file
+        return json.loads(text, object_pairs_hook=with_different_keys, parse_int=whole_number)
 
 
 def whole_number(digits: str) -> int:

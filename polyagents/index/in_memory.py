@@ -120,7 +120,7 @@ class InMemoryCandidates(Listing, ScannedIndex):
         """A copy, in this process or another, belongs to every model with the same fingerprint."""
         state, model = vars(self) | {"model": None}, None if self.model is None else self.model()
         if model is not None and self.encoded_by == model.version():
-            state["encoded_by"] = model.fingerprint()
+            state["encoded_by"] = model.known_fingerprint()
         return state
 
     def __len__(self) -> int:

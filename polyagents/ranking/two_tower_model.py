@@ -89,16 +89,15 @@ class TwoTowerModel(RankingModel):
 
     def check(self, encoded_by: object) -> None:
         """Refuse candidates that other weights encoded."""
-        now = self.version()
-        if isinstance(encoded_by, str):
-            if self._fingerprint[0] is not now:  # takes a second for a BERT-base
-                self.fingerprint()
-            now = self._fingerprint[1]
-        if now != encoded_by:
+        if encoded_by != (self.known_fingerprint() if isinstance(encoded_by, str) else self.version()):
             raise InputError(
                 "These candidates were encoded with other weights than the model has now: prepare them again, or build "
                 "the index again."
             )
+
+    def known_fingerprint(self) -> str:
+        """Return the fingerprint of the present weights, computed once for them: it takes a second for a BERT-base."""
+        return self._fingerprint[1] if self._fingerprint[0] is self.version() else self.fingerprint()
 
     def fingerprint(self) -> str:
         """Compute the SHA-256 of everything that determines candidate vectors, except their text.

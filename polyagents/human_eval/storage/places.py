@@ -64,13 +64,13 @@ class StudyPlaces:
         with self.database.atomic_write() as session:
             row = session.scalars(of_study.where(ParticipantRow.person == person)).first()
             other = session.scalars(of_study.where(ParticipantRow.session == submission)).first()
-            is_others = other is not None and other is not row
+            other = None if other is row else other
             is_returned = renew and other is not None and other.stage != COMPLETE
-            if (is_others and not is_returned) or (row and row.session != submission and not renew):
+            if (other and not is_returned) or (row and row.session != submission and not renew):
                 raise InputError(
                     "This submission does not belong to you; open the study from the platform's page again."
                 )
-            if other and is_others:
+            if other:
                 other.session, other.back = None, ""
                 other.until = (self.clock() - timedelta(seconds=1)).isoformat()  # the place is free, too
                 session.flush()  # no two may have it
