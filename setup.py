@@ -11,7 +11,7 @@ ROOT = Path(__file__).resolve().parent
 # Lower bounds are the newest versions of November 2026 that still run on Python 3.10, so that every Python from 3.10 on
 # finds a match. There are three upper bounds and one exact version, and each says why.
 
-# The core: load, score, rank, index, re-rank, export; `polyagents rank`, `build_index`, `zoo`, `recipe list`.
+# The core: load, score, rank, index, re-rank, export; `polyagents rank`, `index build`, `zoo`, `recipe list`.
 CORE = [
     "torch>=2.6",  # the tensors; constraints.txt names the version we test
     "transformers>=5.20",  # every backbone: AutoModel, AutoTokenizer
@@ -92,7 +92,7 @@ LORA = [
     "bitsandbytes>=0.50",  # weights in 8 and 4 bits (--backbone-bits), on GPUs and CPUs
 ]
 
-# Only for those who have a cluster encode candidates (build_index --ray).
+# Only for those who have a cluster encode candidates (index build --ray).
 RAY = [
     # Hands out the parts of a build, and hands them out again where a machine is lost. 2.64 will no longer take the
     # number of tries of a part from us.

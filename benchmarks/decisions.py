@@ -20,7 +20,7 @@ from parlai.core.params import ParlaiParser
 
 from polyagents.arguments import CommandParser, positive_int, positive_ints
 from polyagents.console import in_columns
-from polyagents.decisions.calibration import Calibration, Measured, calibration_of, measured
+from polyagents.decisions.calibration import Calibration, MeasuredCalibration, calibration_of, measured
 from polyagents.decisions.scoring import scores_of
 from polyagents.files.atomic import write_text
 from polyagents.parlai_agents.decision_task import examples_of_task
@@ -140,14 +140,14 @@ def measure(opt: dict[str, Any], first: Ranker, second: Ranker | None) -> dict[s
     calibration = calibration_of(first.model, first.identity, valid, reranker, TOP)
     first.calibration = calibration
     scored = scores_of(first.model, test, None if second is None else second.model, TOP)
-    found: Measured = measured(calibration, scored)
+    found: MeasuredCalibration = measured(calibration, scored)
     assert test.shared is not None
     options = first.prepare(test.shared.texts)
     seconds = median_seconds(lambda context: first.decide(context, options, None, second, TOP), test.contexts[:TIMED])
     return flat(found, calibration) | {"ms": seconds * 1e3}
 
 
-def flat(found: Measured, calibration: Calibration) -> dict[str, Any]:
+def flat(found: MeasuredCalibration, calibration: Calibration) -> dict[str, Any]:
     """Return the figures by the names of the table's columns."""
     figures = found.figures
     return {

@@ -1,6 +1,6 @@
 """Our own search beside vector databases on this machine: time, recall, disk and memory.
 
-    polyagents build_index -mf M --candidates-file replies.txt --index-dir replies.index --index-type hnsw
+    polyagents index build -mf M --candidates-file replies.txt --index-dir replies.index --index-type hnsw
     python -m polyagents.benchmarks.engines -mf M --index-dir replies.index --contexts-file contexts.txt --work DIR
 
 Every engine gets the vectors of the index, so nothing is encoded twice, and is asked for the best 10 of the same

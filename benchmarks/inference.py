@@ -254,7 +254,7 @@ def ratio_of(times: dict[str, float]) -> Row:
 
 
 def encoding(ranker: Ranker, texts: Sequence[str], rounds: int) -> list[Row]:
-    """Measure candidates per second from text to vector: ours as build_index does it, ParlAI's for a fixed set.
+    """Measure candidates per second from text to vector: ours as `index build` does it, ParlAI's for a fixed set.
 
     Args:
         rounds: how often each is measured.

@@ -1,6 +1,6 @@
 """The figures for the plan of docs/scale.md: compressed vectors that are re-scored, and waiting for the slowest shard.
 
-    polyagents build_index -mf M --candidates-file replies.txt --index-dir replies.index --index-type hnsw
+    polyagents index build -mf M --candidates-file replies.txt --index-dir replies.index --index-type hnsw
     python -m polyagents.benchmarks.paper_plan -mf M --index-dir replies.index --contexts-file contexts.txt
 
 For the first table, FAISS finds candidates by compressed vectors, as an engine does that cannot keep all of them in

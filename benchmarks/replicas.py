@@ -1,6 +1,6 @@
 """What clients see while one of two replicas ends: `polyagents serve` twice over one index, behind HAProxy.
 
-    polyagents build_index -mf M --candidates-file replies.txt --index-url URL
+    polyagents index build -mf M --candidates-file replies.txt --index-url URL
     python -m polyagents.benchmarks.replicas -mf M --index-url URL --contexts-file contexts.txt --work DIR
 
 Clients ask `POST /rank` of the proxy again as soon as they have an answer. After a third of the time one replica is

@@ -14,7 +14,7 @@ from polyagents.ranker import Match, Ranker, check_rankers
 RERANK_TOP = 50  # candidates of the shortlist, if nobody says how many
 
 
-class Found(NamedTuple):
+class Reranked(NamedTuple):
     """The matches of B contexts.
 
     Attributes:
@@ -81,7 +81,7 @@ class Pipeline:
         candidates: Candidates,
         top_k: int = 10,
         filter: Mapping[str, Any] | None = None,
-    ) -> Found:
+    ) -> Reranked:
         """Rank as `rank` does, and say what each stage took.
 
         >>> found = Pipeline(ranker, cross).search(["hi", "how are you"], ["hello", "bye", "i ski"], top_k=1)
@@ -105,7 +105,7 @@ class Pipeline:
             begin = time.perf_counter()
             matches = [self.second.rerank(*each, top_k) for each in zip(asked, matches, strict=True)]
             seconds["rerank"] = time.perf_counter() - begin
-        return Found(matches, complete, seconds)
+        return Reranked(matches, complete, seconds)
 
     def decide(
         self, contexts: str | Iterable[str], options: Candidates, none: bool | float | None = None

@@ -34,7 +34,7 @@ def say_once(opt: Opt, sentence: str) -> None:
         warn_once(sentence)
 
 
-def check_count(opt: Opt, data_set: str, split: str, found: int, what: str, path: str) -> None:
+def warn_of_count(opt: Opt, data_set: str, split: str, found: int, what: str, path: str) -> None:
     """Warn if a file that was read to its end has not as many examples as the paper or the release."""
     expected = (TABLE_1 | RELEASED)[data_set][split]
     if found != expected:

@@ -13,7 +13,7 @@ from parlai.core.params import ParlaiParser
 from polyagents.arguments import positive_int
 from polyagents.errors import InputError, NoTestSplit
 from polyagents.files.locks import exclusive_folder
-from polyagents.tasks.counts import check_count
+from polyagents.tasks.counts import warn_of_count
 from polyagents.zoo.download import download
 
 from .one_message import OneMessageTeacher
@@ -123,8 +123,8 @@ class IntentTeacher(OneMessageTeacher, abc.ABC):
             raise InputError(f"{folder}: example {empty[0]:,} of {split} has no text or no intent.")
         intents = sorted({example.intent for example in train} - {self.none_intent})
         if not self.sample:
-            check_count(opt, self.name, split, len(found), "examples", folder)
-            check_count(opt, self.name, "in all", len({example.intent for example in train}), "intents", folder)
+            warn_of_count(opt, self.name, split, len(found), "examples", folder)
+            warn_of_count(opt, self.name, "in all", len({example.intent for example in train}), "intents", folder)
         if split == "train" and opt.get("few_shot"):
             found = few(found, opt["few_shot"], opt.get("few_shot_seed") or 0)
         return [

@@ -19,7 +19,7 @@ from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError
 from polyagents.files.lines import lines_of, opened
-from polyagents.tasks.counts import check_count, say_once
+from polyagents.tasks.counts import say_once, warn_of_count
 
 LABELS = {b"1": True, b"0": False}
 
@@ -181,4 +181,4 @@ class SelectionTeacher(DialogTeacher):
         if useless:
             say_once(self.opt, f"{path}: {useless:,} {what}; they are skipped.")
         if not (self.sample or self.stream):
-            check_count(self.opt, self.corpus.name, self.split, found, "lines", path)
+            warn_of_count(self.opt, self.corpus.name, self.split, found, "lines", path)

@@ -39,7 +39,7 @@ def create_app(model_file: str, index_dir: str) -> FastAPI:
 
     Args:
         model_file: a bi- or poly-encoder that train_model wrote.
-        index_dir: the folder that build_index wrote.
+        index_dir: the folder that `index build` wrote.
 
     Raises:
         InputError: one of them is not there, or the index belongs to another model.

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 def add_index_flags(parser: CommandParser, others: argparse._MutuallyExclusiveGroup) -> None:
     """Add the flags of an index, one of which may stand in place of `others`."""
     parser.needed["exact"] = "index_dir"
-    others.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
+    others.add_argument("--index-dir", help="candidates that `index build` encoded, instead of a file")
     others.add_argument("--index-url", help=INDEX_URL)
     parser.add_argument(
         "--exact", action="store_true", help="search exactly, even if the index has an approximate search"

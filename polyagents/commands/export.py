@@ -13,7 +13,7 @@ def parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "polyagents export",
         "Write a model's encoders for ONNX Runtime or OpenVINO into a folder next to the model file, M.onnx or "
-        "M.openvino. rank, serve, build_index and interactive use them with --backend.",
+        "M.openvino. rank, serve, index build and interactive use them with --backend.",
     )
     parser.add_argument("-mf", "--model-file", required=True, help="a trained model")
     parser.add_argument(

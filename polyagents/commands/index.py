@@ -69,7 +69,7 @@ def parser() -> argparse.ArgumentParser:
 
 
 def add_flags(parser: CommandParser, required: bool) -> None:
-    """Add the flags that `build_index` has, too; there a model and a file are required."""
+    """Add the flags that `index build` has, too; there a model and a file are required."""
     parser.add_argument("-mf", "--model-file", required=required, help="a trained bi- or poly-encoder")
     parser.add_argument(
         "--candidates-file",
@@ -178,7 +178,7 @@ def in_engine(what: str, ranker: "Ranker", opt: Mapping[str, Any], cluster: "Clu
         report_missing(remove(engine, names), names)
     versions = engine.versions()
     if not versions:
-        raise InputError(f"{engine.where} has no candidates; build them with polyagents build_index --index-url.")
+        raise InputError(f"{engine.where} has no candidates; build them with polyagents index build --index-url.")
     for one in versions:
         line = {"model": one.model, "candidates": engine.collection(one).count(), "width": one.width}
         line |= {} if one.fields is None else {"fields": one.fields}

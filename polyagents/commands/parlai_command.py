@@ -63,7 +63,7 @@ def check_model_file(arguments: Sequence[str]) -> None:
         if arguments[0] in OWN_COMMANDS and arguments[0] != "evaluate":
             return  # these commands report errors in it themselves
         raise InputError(
-            f"{file} is a folder, which rank, serve and build_index take. ParlAI's commands and evaluate need a model "
+            f"{file} is a folder, which rank, serve and index build take. ParlAI's commands and evaluate need a model "
             f"file: make it with {command('convert_weights', '-mf', file, '--to', 'model-file', '--out', 'M')}."
         )
     if file and not os.path.basename(file) and not os.path.isdir(file):

@@ -20,7 +20,7 @@ from polyagents.zoo.datapath import datapath
 from polyagents.zoo.resolve import zoo_file
 
 if TYPE_CHECKING:
-    from polyagents.serving.tokens import Tokens
+    from polyagents.serving.access_tokens import AccessTokens
 
 CANDIDATES = ("candidates_file", "index_dir", "index_url")
 
@@ -40,7 +40,7 @@ def parser() -> argparse.ArgumentParser:
         "of the model's task",
     )
     add_fields_flag(parser)
-    candidates.add_argument("--index-dir", help="candidates encoded earlier by build_index, in place of a file")
+    candidates.add_argument("--index-dir", help="candidates that `index build` encoded, instead of a file")
     candidates.add_argument("--index-url", help=INDEX_URL)
     add_rerank_flags(parser)
     add_backend_flag(parser)
@@ -103,13 +103,13 @@ def run(opt: Mapping[str, Any]) -> None:
             serve(opt, tokens, opened)
 
 
-def serve(opt: Mapping[str, Any], tokens: "Tokens", opened: socket.socket) -> None:
+def serve(opt: Mapping[str, Any], tokens: "AccessTokens", opened: socket.socket) -> None:
     """Load the model and serve it on a socket."""
     with waiting(LOADING):
+        from polyagents.serving.access_tokens import MAY_ASK
         from polyagents.serving.ranking_app import create_app
         from polyagents.serving.reloading import Reloader, freeze, on_hangup
         from polyagents.serving.sources import Sources
-        from polyagents.serving.tokens import MAY_ASK
 
     sources = Sources(**{field.name: opt[field.name] for field in dataclasses.fields(Sources)})  # named as its flag
     if not any(opt[name] for name in CANDIDATES):
@@ -135,14 +135,14 @@ def serve(opt: Mapping[str, Any], tokens: "Tokens", opened: socket.socket) -> No
         say("Ended.")
 
 
-def tokens_of(opt: Mapping[str, Any]) -> "Tokens":
+def tokens_of(opt: Mapping[str, Any]) -> "AccessTokens":
     """Return the tokens of all requests, which may be none; an InputError says which file or line is wrong."""
-    from polyagents.serving.tokens import Tokens  # loads the web libraries
+    from polyagents.serving.access_tokens import AccessTokens  # loads the web libraries
 
     if opt["token_file"]:
-        return Tokens(path=opt["token_file"])
+        return AccessTokens(path=opt["token_file"])
     try:
-        return Tokens(opt["token"] or "")
+        return AccessTokens(opt["token"] or "")
     except InputError as error:
         raise InputError(f"--token: {error}") from error
 

@@ -271,7 +271,7 @@ def calibration_of(
     return fitted_to(scored, made_for, scale)
 
 
-class Measured(NamedTuple):
+class MeasuredCalibration(NamedTuple):
     """What a calibration is worth on examples that it was not fitted to."""
 
     figures: Figures
@@ -280,13 +280,13 @@ class Measured(NamedTuple):
     coverage: float | None  # share of contexts that are answered; None without a threshold
 
 
-def measured(found: Calibration, scored: Scored) -> Measured:
+def measured(found: Calibration, scored: Scored) -> MeasuredCalibration:
     """Measure a calibration on scores of other examples."""
     options, none = found.map.probabilities(scored)
     figures, threshold = figures_of(options, none, scored), found.threshold_for(PRECISION)
     if threshold is None:
-        return Measured(figures, None, None, None)
+        return MeasuredCalibration(figures, None, None, None)
     choices = choices_of(options, none, scored)
     answered = choices.is_option & (choices.option_confidence >= threshold.threshold)
     precision = float(choices.option_right[answered].mean()) if answered.any() else None
-    return Measured(figures, threshold, precision, float(answered.mean()))
+    return MeasuredCalibration(figures, threshold, precision, float(answered.mean()))

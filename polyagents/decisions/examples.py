@@ -4,7 +4,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from polyagents.decisions.options import Options, options_of
+from polyagents.decisions.named_options import NamedOptions, named_options
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint
 from polyagents.files.python_arguments import distinct
@@ -19,7 +19,7 @@ class DecisionExamples:
 
     contexts: list[str]
     labels: list[tuple[str, ...]]  # of each context; empty if none of its options is right
-    shared: Options | None
+    shared: NamedOptions | None
     own: list[list[str]] | None  # the options of each context; None if all have `shared`
     groups: list[int]  # the dialogue of each, numbered from 0
 
@@ -38,8 +38,8 @@ def examples_of(given: Iterable[Any], candidates: Any = None, groups: Sequence[i
     Args:
         given: dicts with context, label and maybe candidates. A label that is None, empty, or an empty list says that
             none of the options is right.
-        candidates: the options of all, as `options_of` takes them. None: each example's own, or, if none has any, all
-            labels, at most MOST_ANSWERS.
+        candidates: the options of all, as `named_options` takes them. None: each example's own, or, if none has any,
+            all labels, at most MOST_ANSWERS.
         groups: the dialogue of each; None if each is alone.
 
     Raises:
@@ -70,7 +70,7 @@ def examples_of(given: Iterable[Any], candidates: Any = None, groups: Sequence[i
                 f"The examples have {len(candidates):,} different labels, too many to be the options of each; give "
                 f"candidates, or a file of them (--options-file)."
             )
-    options = options_of(candidates)
+    options = named_options(candidates)
     for place, own in enumerate(labels):
         if own and not options.right(own):
             raise InputError(

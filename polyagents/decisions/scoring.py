@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from polyagents.decisions.examples import DecisionExamples
-from polyagents.decisions.options import Options, options_of
+from polyagents.decisions.named_options import NamedOptions, named_options
 from polyagents.decisions.score_map import Scored
 from polyagents.errors import InputError
 from polyagents.evaluation.intervals import Floats
@@ -16,14 +16,14 @@ from polyagents.index.interface import Index
 from polyagents.index.top_k import top_k
 from polyagents.ranking.ranking_model import RankingModel, in_blocks
 
-OptionScores = tuple[Options, Floats, str | None]
+OptionScores = tuple[NamedOptions, Floats, str | None]
 """Options, their scores [O] for one context, and a sentence about what they are; None if they are as given."""
 
 READ = 10_000  # options that a joint model reads with one context, at most
 LISTED, SHORTLIST = 10_000, 100  # of an index with more than LISTED candidates, the best SHORTLIST are the options
 
 
-def option_scores(model: RankingModel, contexts: Sequence[str], options: Options) -> Floats:
+def option_scores(model: RankingModel, contexts: Sequence[str], options: NamedOptions) -> Floats:
     """Return the scores [B, O] of options; an InputError says if they are too many for a joint model, or not finite."""
     if model.version() is None and len(options.texts) > READ:
         raise InputError(
@@ -42,7 +42,7 @@ def finite(scores: Floats) -> Floats:
     return scores
 
 
-def rerank_scores(second: RankingModel, context: str, options: Options, scores: Floats, top: int) -> Floats:
+def rerank_scores(second: RankingModel, context: str, options: NamedOptions, scores: Floats, top: int) -> Floats:
     """Return the second model's scores [O] of the `top` best options by scores [O], -inf for the others."""
     found = np.full(len(scores), -np.inf)
     chosen = top_k(scores, top)
@@ -57,7 +57,7 @@ def scores_of(model: RankingModel, examples: DecisionExamples, second: RankingMo
         scores = option_scores(model, examples.contexts, examples.shared)
     else:
         assert examples.own is not None
-        lists = [Options.plain(own) for own in examples.own]
+        lists = [NamedOptions.plain(own) for own in examples.own]
         scores = np.full((len(lists), max(map(len, examples.own))), -np.inf)
         for row, own in enumerate(model.scores_in_lists(examples.contexts, examples.own)):
             scores[row, : len(own)] = finite(own)
@@ -74,13 +74,13 @@ def scores_of(model: RankingModel, examples: DecisionExamples, second: RankingMo
 
 
 def scores_of_options(model: RankingModel, contexts: Sequence[str], given: Any) -> list[OptionScores]:
-    """Score the options that a caller gives, as `options_of` takes them or as an index, for each context."""
+    """Score the options that a caller gives, as `named_options` takes them or as an index, for each context."""
     if isinstance(given, Index):
         given.check_model(model)
         if not len(given):
             raise InputError("There are no candidates in this index; add some.")
         return [index_scores(model, context, given) for context in contexts]
-    options = options_of(given)
+    options = named_options(given)
     return [(options, scores, None) for scores in option_scores(model, contexts, options)]
 
 
@@ -98,9 +98,9 @@ def index_scores(model: RankingModel, context: str, index: Index) -> OptionScore
     return *distinct_options(hits.texts, hits.scores.astype(np.float64)), note
 
 
-def distinct_options(texts: Sequence[str], scores: Floats) -> tuple[Options, Floats]:
+def distinct_options(texts: Sequence[str], scores: Floats) -> tuple[NamedOptions, Floats]:
     """Return candidates as options: those with the same text, under several ids, are one."""
     places: dict[str, int] = {}
     for place, text in enumerate(texts):
         places.setdefault(text, place)
-    return Options.plain(list(places)), finite(scores[list(places.values())])
+    return NamedOptions.plain(list(places)), finite(scores[list(places.values())])

@@ -218,8 +218,8 @@ def read_description(folder: str) -> Description | None:
 
 
 def builder_of(store: CandidateStore) -> str:
-    """Return the command that builds an index anew: build_index would undo changes of the candidates, and refuses."""
-    return "polyagents index add" if store.manifest.source is None else "polyagents build_index"
+    """Return the command that builds an index anew: `index build` would undo changes of the candidates, and refuses."""
+    return "polyagents index add" if store.manifest.source is None else "polyagents index build"
 
 
 def open_shortlist(store: CandidateStore) -> FaissShortlist | None:

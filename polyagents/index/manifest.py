@@ -43,7 +43,7 @@ def is_index(folder: str) -> bool:
 
 def index_folder(folder: str, flag: str = "--index-dir") -> contextlib.AbstractContextManager[None]:
     """Lock the folder of a store, as `exclusive_folder` does; it is created if it is missing."""
-    return exclusive_folder(folder, "build_index", flag, is_index)
+    return exclusive_folder(folder, "index build", flag, is_index)
 
 
 @dataclass(frozen=True)
@@ -168,7 +168,7 @@ def refuse_other_format(path: str, found: Any) -> None:
 def damaged_shard(path: str, what: str) -> InputError:
     """Build the error for a shard that cannot be used; `what` follows its path."""
     return InputError(
-        f"{path} {what}; run polyagents build_index with the same candidates file to rebuild that part (if candidates "
+        f"{path} {what}; run polyagents index build with the same candidates file to rebuild that part (if candidates "
         f"were added or deleted since, build into another folder, or restore the file from a backup)."
     )
 

@@ -101,7 +101,7 @@ class Shard:
             return [one.decode("utf-8") for one in raw]
         except UnicodeDecodeError as error:
             raise InputError(
-                f"{self.path} holds a text that is not UTF-8, which build_index does not write; build the index again."
+                f"{self.path} holds a text that is not UTF-8, which index build does not write; build the index again."
             ) from error
 
     def records(self, start: int = 0, stop: int | None = None) -> list[Record] | None:

@@ -89,7 +89,7 @@ class CandidateStore(ScannedIndex):
         while True:
             written, manifest = Manifest.written(folder), Manifest.read(folder)
             if manifest is None:
-                raise InputError(f"{folder} holds no finished candidate index; build it (polyagents build_index).")
+                raise InputError(f"{folder} holds no finished candidate index; build it (polyagents index build).")
             if model is not None and manifest.model != model:
                 raise InputError(
                     f"{folder} was encoded by another model, or by this one before more training; build it again."
@@ -287,7 +287,7 @@ class CandidateStore(ScannedIndex):
             source = stream_digest(file)  # the `digest` of its CandidatesFile
         declared = dict(fields or {}) if has_ids(candidates_file) else None
         store = cls._true_store(folder, encoder, source, declared)
-        refuse_foreign(folder, "build_index", "--index-dir", is_index)
+        refuse_foreign(folder, "index build", "--index-dir", is_index)
         worker.wait()  # all check before one writes
         if store is not None:
             return store
@@ -433,8 +433,8 @@ class CandidateStore(ScannedIndex):
 def candidates_of_file(candidates_file: str, model: RankingModel, model_file: str | None) -> Index:
     """Return the candidates of a file for a model, searched exactly.
 
-    Their vectors are stored next to the model file, as M.NAME.index; in fp32, unless build_index has put another format
-    there. A model without vectors has the texts.
+    Their vectors are stored next to the model file, as M.NAME.index; in fp32, unless `index build` has put another
+    format there. A model without vectors has the texts.
 
     Args:
         model_file: None, or in a folder that may not be written, keeps the vectors in memory.

@@ -89,7 +89,7 @@ class RankerAgent(ModelAgent, ObservingAgent):
                 self.begin_run()
                 if self.resumed is not None:
                     with refused_where_damaged("What the checkpoint draws from"):
-                        restore_draws(self.resumed, self.training_candidates, distributed.rank())
+                        restore_draws(self.resumed, self.training_candidates, distributed.process_number())
 
     def state_dict(self) -> dict[str, Any]:
         """Return BaseAgent's state, and the random states for a resumed run."""

@@ -26,7 +26,7 @@ from polyagents.training_loop.budget import (
     validations,
 )
 from polyagents.training_loop.schedule import ENDING, LateDropout
-from polyagents.training_loop.summary import decisions_of, said_choices
+from polyagents.training_loop.summary import chosen_settings, said_choices
 from polyagents.training_loop.training_options import papers_warm_up
 from polyagents.training_loop.validation import least_kept
 
@@ -46,7 +46,7 @@ def begin_plan(loop: TrainLoop) -> None:
     fit_batch(loop, examples)
     fit_length(loop, examples)
     logging.info(
-        said_choices(loop.agent.opt | decisions_of(loop.agent.ranking), loop.opt.get("override", {}), examples)
+        said_choices(loop.agent.opt | chosen_settings(loop.agent.ranking), loop.opt.get("override", {}), examples)
     )
     loop.dropout = LateDropout(loop.agent.ranking, loop.agent.opt["lr_scheduler"])
     loop.dropout.follow(loop._preempted_epochs)

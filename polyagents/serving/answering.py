@@ -12,7 +12,7 @@ import numpy as np
 from fastapi import HTTPException
 from fastapi import Request as HttpRequest
 
-from polyagents.decisions.options import Options
+from polyagents.decisions.named_options import NamedOptions
 from polyagents.decisions.scoring import SHORTLIST
 from polyagents.evaluation.intervals import Floats
 from polyagents.index.engines.engine import EngineError
@@ -164,7 +164,7 @@ class Answering:
         used, calibrated = served.score_map
         answers = {}
         for name, question in request.questions.items():
-            asked = options.get(name) or Options.plain([*own_names])
+            asked = options.get(name) or NamedOptions.plain([*own_names])
             scores = served.option_scores(asked, score) if name in options else own_scores
             last = await self.last_scores(context, asked, scores, http)
             probabilities, none = used.probabilities_of(scores, last)
@@ -173,7 +173,9 @@ class Answering:
         tokens = await asyncio.to_thread(served.count_tokens, context, texts)
         return SystemOneResponse(model=served.model, answers=answers, usage=DecisionUsage(input_tokens=tokens))
 
-    async def last_scores(self, context: str, options: Options, scores: Floats, http: HttpRequest) -> Floats | None:
+    async def last_scores(
+        self, context: str, options: NamedOptions, scores: Floats, http: HttpRequest
+    ) -> Floats | None:
         """Return the second model's scores [O] of the best options by scores [O], -inf for others; None without one."""
         served: Served = http.state.served
         if served.second is None:

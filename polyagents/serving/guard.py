@@ -16,9 +16,9 @@ from starlette.requests import cookie_parser
 from starlette.responses import Response
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
+from polyagents.serving.access_tokens import MAY_ADMINISTER, MAY_ASK, AccessTokens, cookie_of
 from polyagents.serving.limits import BODY_BYTES, BODY_SECONDS, Rate
 from polyagents.serving.problems import problem
-from polyagents.serving.tokens import MAY_ADMINISTER, MAY_ASK, Tokens, cookie_of
 
 COOKIE = "polyagents_serve"
 HEADERS = {
@@ -58,14 +58,14 @@ class Guard:
     def __init__(
         self,
         app: ASGIApp,
-        tokens: Tokens | str | None,
+        tokens: AccessTokens | str | None,
         per_minute: int,
         open_to_all: Sequence[str] = (),
         scopes: Mapping[str, str] = MappingProxyType({}),
     ):
         self.app, self.rate, self.refusals = app, Rate(per_minute), Rate(per_minute)
         self.open_to_all, self.scopes = open_to_all, scopes
-        self.tokens = tokens if isinstance(tokens, Tokens) else Tokens(tokens or "")
+        self.tokens = tokens if isinstance(tokens, AccessTokens) else AccessTokens(tokens or "")
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Check a request, pass it on, and add HEADERS to the response."""

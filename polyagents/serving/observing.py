@@ -39,7 +39,7 @@ TOGETHER = (1, 2, 4, 8, 16, 32)
 STALE = 1.0  # seconds for which a probe is answered as the one before
 
 
-class Figures:
+class ServerFigures:
     """Figures since the start of the server, in Prometheus's terms."""
 
     def __init__(self, waiting: Callable[[], int], generations: Generations, reloader: Reloader | None):
@@ -97,7 +97,7 @@ def gauge(
 class Observed:
     """An ASGI application whose requests get an id, and are counted and logged when they were answered."""
 
-    def __init__(self, app: ASGIApp, figures: Figures):
+    def __init__(self, app: ASGIApp, figures: ServerFigures):
         self.app, self.figures = app, figures
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -166,7 +166,7 @@ class Readiness:
             return self.is_ready
 
 
-def add_probes(app: FastAPI, figures: Figures, answers: Callable[[], bool]) -> None:
+def add_probes(app: FastAPI, figures: ServerFigures, answers: Callable[[], bool]) -> None:
     """Add /healthz, /readyz, which is 503 too if the candidates cannot be searched, and /metrics.
 
     Args:

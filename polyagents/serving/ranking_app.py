@@ -22,13 +22,14 @@ from starlette.types import ASGIApp
 from polyagents.files.json_files import parse_json, reason_of
 from polyagents.index.engines.engine import EngineError
 from polyagents.index.filters import FilterError
+from polyagents.serving.access_tokens import MAY_ADMINISTER, MAY_READ_METRICS, AccessTokens
 from polyagents.serving.answering import Answering, PendingReply, failure
 from polyagents.serving.batching import Batcher, QueueFull
 from polyagents.serving.cohere_messages import CohereProblem, RerankRequest, RerankResponse
 from polyagents.serving.guard import Guard, Refused
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, TEXTS_PER_MINUTE, TOGETHER, WAITING
 from polyagents.serving.messages import ChatRequest, ChatResponse, Problem, RankRequest, RankResponse
-from polyagents.serving.observing import HEALTH, METRICS, READY, Figures, Observed, add_probes
+from polyagents.serving.observing import HEALTH, METRICS, READY, Observed, ServerFigures, add_probes
 from polyagents.serving.openai_messages import EmbeddingsRequest, EmbeddingsResponse, OpenAIProblem
 from polyagents.serving.problems import (
     EMBEDDINGS,
@@ -44,7 +45,6 @@ from polyagents.serving.problems import (
 from polyagents.serving.reloading import RELOAD, Generations, Held, Reloader, add_reload
 from polyagents.serving.served import Served
 from polyagents.serving.systemone_messages import ModelMetadata, Models, SystemOneRequest, SystemOneResponse
-from polyagents.serving.tokens import MAY_ADMINISTER, MAY_READ_METRICS, Tokens
 from polyagents.text.tokenizer import UnencodableText
 
 HERE = Path(__file__).parent
@@ -108,7 +108,7 @@ class JsonRoute(APIRoute):
 
 def create_app(
     served: Served,
-    token: Tokens | str | None = None,
+    token: AccessTokens | str | None = None,
     per_minute: int = REQUESTS_PER_MINUTE,
     together: int = TOGETHER,
     waiting: int = WAITING,
@@ -127,7 +127,7 @@ def create_app(
         reloader: replaces `served`, which was loaded from its sources, when these change; None serves it to the end.
     """
     generations = Generations(served)
-    figures = Figures(lambda: batcher.waiting, generations, reloader)
+    figures = ServerFigures(lambda: batcher.waiting, generations, reloader)
     batcher = Batcher(together, waiting, figures.answered)
 
     @contextlib.asynccontextmanager

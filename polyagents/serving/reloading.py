@@ -21,12 +21,12 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from polyagents.errors import InputError
 from polyagents.faults import users_fault
+from polyagents.serving.access_tokens import AccessTokens
 from polyagents.serving.guard import adding_headers, header_value
 from polyagents.serving.logs import LOG
 from polyagents.serving.problems import problem
 from polyagents.serving.served import Served
 from polyagents.serving.sources import Sources, alias_of
-from polyagents.serving.tokens import Tokens
 from polyagents.serving.worker_thread import WorkerThread
 
 RELOAD = "/admin/reload"
@@ -115,8 +115,8 @@ class Reloader:
 
     generations: Generations
 
-    def __init__(self, sources: Sources, tokens: Tokens | None = None):
-        self.sources, self.tokens = sources, tokens or Tokens()
+    def __init__(self, sources: Sources, tokens: AccessTokens | None = None):
+        self.sources, self.tokens = sources, tokens or AccessTokens()
         self.is_loading, self.seconds = False, 0.0
         self.results = {"done": 0, "refused": 0}
         self.refused: Mapping[str, object] | None = None

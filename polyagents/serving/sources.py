@@ -35,7 +35,7 @@ class Sources:
 
     Attributes:
         candidates_file: one candidate per line; or with ids, JSON lines, CSV or Parquet.
-        index_dir: a folder that `build_index` has written.
+        index_dir: a folder that `index build` has written.
         index_url: an engine and the name of its candidates.
         backend: the runtime of the encoders, as for `Ranker.load`.
         hand_over: the probability below which a person should reply.

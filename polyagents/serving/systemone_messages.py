@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import AfterValidator, BaseModel, Field
 
-from polyagents.decisions.options import Options, options_of
+from polyagents.decisions.named_options import NamedOptions, named_options
 from polyagents.decisions.score_map import ScoreMap
 from polyagents.errors import InputError
 from polyagents.serving.limits import CANDIDATE_CHARACTERS, CANDIDATES, CONTEXT_CHARACTERS, QUESTIONS
@@ -200,10 +200,10 @@ def own_set(question: Any) -> str | None:
     return None
 
 
-def options_of_question(name: str, question: Any) -> Options:
+def options_of_question(name: str, question: Any) -> NamedOptions:
     """Read the options of a question; an Unanswerable says if one is blank or too long, or two are equal."""
     try:
-        found = options_of(question.options())
+        found = named_options(question.options())
     except Unanswerable:
         raise
     except InputError as error:

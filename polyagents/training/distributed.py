@@ -33,7 +33,7 @@ def num_workers() -> int:
     return distributed.get_world_size() if is_distributed() else 1
 
 
-def rank() -> int:
+def process_number() -> int:
     """Return the number of this process, from 0."""
     return distributed.get_rank() if is_distributed() else 0
 

@@ -61,7 +61,7 @@ def training_scores(
     # `GatheredRows` brings the vectors of the others, through which gradients flow back to where they were encoded.
     # Every process must have something to encode: one without a share encodes the first text, for nobody.
     dealt = distributed.shares(lengths) if candidates.rows is None and distributed.is_distributed() else None
-    mine = range(len(lengths)) if dealt is None else dealt[distributed.rank()] or [0]
+    mine = range(len(lengths)) if dealt is None else dealt[distributed.process_number()] or [0]
     own = model.tokens([candidates.ids[row] for row in mine])
     side = GradientCache(module.candidate_encoder, module.candidate_vectors, in_order, own, chunk_tokens)
     vectors, encoded = side.encoded, context.encoded

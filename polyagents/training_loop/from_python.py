@@ -18,7 +18,7 @@ from polyagents.training import distributed
 from polyagents.training_loop.callbacks import Callback, trackers
 from polyagents.training_loop.progress_bar import ProgressBar
 from polyagents.training_loop.starting_model import begin, model_of_options
-from polyagents.training_loop.summary import Summary, decisions_of, said_choices
+from polyagents.training_loop.summary import Summary, chosen_settings, said_choices
 from polyagents.training_loop.text_example import check_examples, read_example
 from polyagents.training_loop.trainer import Trainer
 from polyagents.training_loop.training_curve import Point, draw_beside
@@ -74,7 +74,7 @@ def train(
         teacher = begin(built, asdict(options), datapath)
         trainer = Trainer(built, data, held_out, options, files, listeners, teacher)
         if progress:
-            say(said_choices(asdict(options) | decisions_of(built), given, data.size))
+            say(said_choices(asdict(options) | chosen_settings(built), given, data.size))
         if resumed:
             trainer.resume()
         trainer.train()

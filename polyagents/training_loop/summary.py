@@ -99,7 +99,7 @@ def among_text(candidates: float, ranked: str) -> str:
     return f"{candidates:.4g} candidates on average{f' ({ranked})' if ranked else ''}"
 
 
-def decisions_of(model: RankingModel) -> dict[str, Any]:
+def chosen_settings(model: RankingModel) -> dict[str, Any]:
     """Return the reduction, similarity, precision and dropout of a model that is about to be trained."""
     model.module.train()  # which arithmetic depends on
     ranking = model.settings.ranking

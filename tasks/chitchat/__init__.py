@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from parlai.core.opt import Opt
 
-from polyagents.tasks.counts import check_count
+from polyagents.tasks.counts import warn_of_count
 from polyagents.text.normalize import normalized
 
 from ..one_message import OneMessageTeacher
@@ -53,7 +53,7 @@ class DefaultTeacher(OneMessageTeacher):
     def read(self, opt: Opt, split: str) -> "Targets":
         """OneMessageTeacher: read all examples of a split."""
         targets = Targets(read_conversations(split), split != "train")
-        check_count(opt, "Chit-Chat", split, len(targets), "examples", "chitchat-dataset")
+        warn_of_count(opt, "Chit-Chat", split, len(targets), "examples", "chitchat-dataset")
         return targets
 
     def fields(self, example: dict[str, Any]) -> dict[str, Any]:

@@ -26,7 +26,7 @@ from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError, NoTestSplit
 from polyagents.files.lines import opened, without_mark
-from polyagents.tasks.counts import TABLE_1, check_count
+from polyagents.tasks.counts import TABLE_1, warn_of_count
 
 __all__ = ["DefaultTeacher", "InteractiveWorld", "Sample", "SelfChatWorld"]  # a chat gets its personas from the worlds
 
@@ -61,7 +61,7 @@ class PersonaTeacher(FbDeprecatedDialogTeacher):
                         )
                     yield entry, number == 0
         if not (self.sample or self.stream):
-            check_count(self.opt, "ConvAI2", DatatypeHelper.fold(self.datatype), found, "examples", path)
+            warn_of_count(self.opt, "ConvAI2", DatatypeHelper.fold(self.datatype), found, "examples", path)
 
 
 class DefaultTeacher(PersonaTeacher, SelfOriginalTeacher):

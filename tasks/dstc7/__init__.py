@@ -18,7 +18,7 @@ from typing import Any
 from parlai.core.opt import Opt
 from parlai.tasks.dstc7.build import build
 
-from polyagents.tasks.counts import check_count
+from polyagents.tasks.counts import warn_of_count
 
 from ..one_message import Examples, OneMessageTeacher
 from .dialogues import DialogueExample, DialogueMessage, read_dialogues, read_questions
@@ -47,7 +47,7 @@ class DefaultTeacher(OneMessageTeacher):
             found = list(read_questions(path, answers))
         if self.sample is None:
             dialogues = found.dialogues if isinstance(found, Targets) else found
-            check_count(opt, "DSTC7", split, len(dialogues), "dialogues", path)
+            warn_of_count(opt, "DSTC7", split, len(dialogues), "dialogues", path)
         return found
 
     def fields(self, example: DialogueExample) -> dict[str, Any]:

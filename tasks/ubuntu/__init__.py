@@ -22,7 +22,7 @@ from parlai.tasks.ubuntu.build import build
 from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError
-from polyagents.tasks.counts import check_count, say_once
+from polyagents.tasks.counts import say_once, warn_of_count
 
 from .rows import EVALUATION, TRAIN, context_of, read_rows, reply_of
 
@@ -67,7 +67,7 @@ class DefaultTeacher(DialogTeacher):
                 self.opt, f"{path}: {negatives:,} of {rows:,} rows have label 0; they are negatives, and are skipped."
             )
         if not (self.sample or self.stream):
-            check_count(self.opt, "Ubuntu V2", self.split, rows, "rows", path)
+            warn_of_count(self.opt, "Ubuntu V2", self.split, rows, "rows", path)
 
 
 class Sample(DefaultTeacher):

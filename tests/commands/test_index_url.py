@@ -162,7 +162,7 @@ def test_what_cannot_be_is_said(address, file, trained, ends_with_2, tmp_path):
     assert "has no candidates; build them" in ends_with_2("index", "status", "--index-url", url)[-1]
     assert "--exact is for --index-dir" in ends_with_2("rank", "-mf", trained("bi"), "--index-url", url, "--exact")[-1]
     (said,) = ends_with_2("rank", "-mf", trained("bi"), "--index-url", url)
-    assert "has no candidates named refused; build them with polyagents build_index --index-url" in said
+    assert "has no candidates named refused; build them with polyagents index build --index-url" in said
     assert "--append is for --index-dir; polyagents index add and remove" in ends_with_2(*build, "--append")[-1]
     assert "--index-type is for polyagents index build" in ends_with_2(
         "index", "status", "--index-url", url, "--index-type", "hnsw")[-1]  # fmt: skip

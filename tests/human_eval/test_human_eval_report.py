@@ -17,7 +17,7 @@ from polyagents.errors import InputError
 from polyagents.human_eval.conversations import make_conversation, make_pair
 from polyagents.human_eval.records import ChatMessage, Judgement, RatedChat, Side
 from polyagents.human_eval.statistics.agreement import agreement, disagreement, expected_disagreement
-from polyagents.human_eval.statistics.bradley_terry import prior, rank, refitted, strengths
+from polyagents.human_eval.statistics.bradley_terry import prior, ranking_of, refitted, strengths
 from polyagents.human_eval.statistics.evaluation_report import write_report
 from polyagents.human_eval.statistics.filtering import filter_judgements
 from polyagents.human_eval.statistics.win_rates import Matchup, judgements_needed, matchups
@@ -211,7 +211,7 @@ def test_strengths_are_those_of_a_textbook():
         for i, j in itertools.permutations(range(7), 2)
         for game in range(wins[i][j])
     ]
-    assert [ranked.model for ranked in rank(judgements, 0, resamples=20).models] == teams
+    assert [ranked.model for ranked in ranking_of(judgements, 0, resamples=20).models] == teams
 
 
 def test_all_resamples_at_once_are_fitted_as_one_by_one():
@@ -227,7 +227,7 @@ def test_all_resamples_at_once_are_fitted_as_one_by_one():
 
 
 def test_with_two_models_the_ranking_is_the_win_rate():
-    ranking = rank(series(70, 30), 0)
+    ranking = ranking_of(series(70, 30), 0)
     first, second = ranking.models
     assert first.win_rate.value == pytest.approx(70.5 / 101) and second.win_rate.value == pytest.approx(30.5 / 101)
     wilson = Matchup(("A", "B"), (70, 30)).rate
@@ -238,8 +238,8 @@ def test_with_two_models_the_ranking_is_the_win_rate():
 def test_a_model_that_always_wins_has_a_finite_strength_and_an_interval_with_a_width():
     for annotators in (1, 10):
         judgements = [judged("A", "B", f"annotator {i % annotators}", f"p{i}") for i in range(40)]
-        first = rank(judgements, 0).models[0]
-        assert first.model == "A" and 4 < first.strength.value - rank(judgements, 0).models[1].strength.value < 5
+        first = ranking_of(judgements, 0).models[0]
+        assert first.model == "A" and 4 < first.strength.value - ranking_of(judgements, 0).models[1].strength.value < 5
         assert 0.85 < first.win_rate.low < 0.96 and first.win_rate.value <= first.win_rate.high < 1
 
 
@@ -253,18 +253,18 @@ def test_models_that_were_never_compared_are_not_ranked(tmp_path):
 def test_a_long_chain_of_comparisons_is_ranked():
     names = "ABCDEFGHIJKL"
     judgements = [judged(a, b, pair=f"{a}{b}{i}") for a, b in itertools.pairwise(names) for i in range(50)]
-    assert "".join(ranked.model for ranked in rank(judgements, 0, resamples=20).models) == names
+    assert "".join(ranked.model for ranked in ranking_of(judgements, 0, resamples=20).models) == names
 
 
 def test_a_single_judgement_says_hardly_anything():
-    first = rank([judged("A", "B")], 0).models[0]
+    first = ranking_of([judged("A", "B")], 0).models[0]
     assert first.win_rate == pytest.approx((0.75, 0.25, 0.75))
 
 
 def test_few_annotators_speak_for_themselves():
     """Four at most; intervals of agreement need ten pairs."""
-    assert "describe only these people" in rank(simulated(0, (0.5, 0), 4, 30), 0, resamples=20).note
-    assert "people like these 5 annotators" in rank(simulated(0, (0.5, 0), 5, 30), 0, resamples=20).note
+    assert "describe only these people" in ranking_of(simulated(0, (0.5, 0), 4, 30), 0, resamples=20).note
+    assert "people like these 5 annotators" in ranking_of(simulated(0, (0.5, 0), 5, 30), 0, resamples=20).note
     for pairs in (9, 10):
         both = [judged("AB"[i % 2], "BA"[i % 2], who, f"p{i}") for i in range(pairs) for who in ("anna", "bob")]
         found = agreement(both, 0)
@@ -290,7 +290,9 @@ def test_known_strengths_are_recovered_and_the_bootstrap_covers_them_as_often_as
     truth = np.linspace(1, -1, 5)
     covered, mean = 0.0, np.zeros(5)
     for seed in range(200):
-        found = sorted(rank(simulated(seed, truth, 12, 300), seed, resamples=500).models, key=lambda one: one.model)
+        found = sorted(
+            ranking_of(simulated(seed, truth, 12, 300), seed, resamples=500).models, key=lambda one: one.model
+        )
         covered += np.mean(
             [one.strength.low <= true <= one.strength.high for one, true in zip(found, truth, strict=True)]
         )
@@ -304,7 +306,7 @@ def test_the_bootstrap_covers_the_truth_where_annotators_differ_in_taste():
     covered = 0
     for seed in range(200):
         first = min(
-            rank(simulated(seed, (0, 0), 10, 200, taste=0.6), seed, resamples=500).models, key=lambda m: m.model
+            ranking_of(simulated(seed, (0, 0), 10, 200, taste=0.6), seed, resamples=500).models, key=lambda m: m.model
         )
         covered += first.strength.low <= 0 <= first.strength.high
     assert 0.91 <= covered / 200 <= 0.98

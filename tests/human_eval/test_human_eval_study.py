@@ -39,7 +39,7 @@ from polyagents.human_eval.storage.people_records import work_of_people
 from polyagents.human_eval.study import COMPLETE, read_study
 from polyagents.human_eval.web import shared_pages
 from polyagents.human_eval.web.study_pages import ENDS, RETURN
-from polyagents.human_eval.web.texts import ENGLISH, read_texts
+from polyagents.human_eval.web.wording import ENGLISH, read_wording
 
 TEMPLATES = Path(shared_pages.__file__).parent / "templates"
 
@@ -685,7 +685,7 @@ def test_every_text_of_the_pages_is_in_the_file_and_can_be_replaced(shop, tmp_pa
         json.dumps(german | {"Speaker A": "Person A", "I would prefer to talk to {}": "Lieber {}"})
     )
     store, _ = shop
-    client = client_of(store, texts=read_texts(str(tmp_path / "de.json")))
+    client = client_of(store, texts=read_wording(str(tmp_path / "de.json")))
     link = join(client, 1)
     page = client.get(link).text
     assert '<html lang="de">' in page and "Ich stimme zu" in page and "I do not agree" in page
@@ -711,7 +711,7 @@ def said_in(path):
 def test_texts_that_cannot_be_used(texts, tmp_path):
     (tmp_path / "t.json").write_text(texts)
     with pytest.raises(InputError, match=r"The texts .*t\.json"):
-        read_texts(str(tmp_path / "t.json"))
+        read_wording(str(tmp_path / "t.json"))
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

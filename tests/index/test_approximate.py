@@ -261,7 +261,7 @@ def test_a_damaged_index_is_refused(store, tmp_path):
     made = build_shortlist(store, "hnsw", query())
     file = tmp_path / "index" / made.file
     file.write_bytes(file.read_bytes()[:1000])
-    with pytest.raises(InputError, match="missing or damaged; run polyagents build_index"):
+    with pytest.raises(InputError, match="missing or damaged; run polyagents index build"):
         open_shortlist(store)
     file.unlink()
     with pytest.raises(InputError, match="missing or damaged"):

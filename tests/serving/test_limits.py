@@ -13,13 +13,13 @@ from starlette.testclient import TestClient
 from polyagents.errors import InputError
 from polyagents.ranking.pieces import finished, pieces
 from polyagents.serving import guard, observing
+from polyagents.serving.access_tokens import MOST, AccessTokens
 from polyagents.serving.batching import QueueFull, RankingJob
 from polyagents.serving.http_server import server_of
 from polyagents.serving.limits import Rate
 from polyagents.serving.observing import Readiness
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.sources import Sources
-from polyagents.serving.tokens import MOST, Tokens
 
 
 @pytest.fixture(scope="module")
@@ -128,7 +128,7 @@ def test_a_file_of_tokens_has_so_many_characters(tmp_path):
     for more in (0, 1):
         (tmp_path / "tokens").write_text("a" * (100_000 + more))
         with pytest.raises(InputError) if more else contextlib.nullcontext():
-            (token,) = Tokens(path=str(tmp_path / "tokens")).current
+            (token,) = AccessTokens(path=str(tmp_path / "tokens")).current
             assert len(token.secret) == MOST
 
 

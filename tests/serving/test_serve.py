@@ -22,7 +22,7 @@ from polyagents import Match, Ranker
 from polyagents.commands.serve import parser, tokens_of, write_replies_of_task
 from polyagents.errors import InputError
 from polyagents.human_eval.web.shared_pages import with_headers
-from polyagents.human_eval.web.texts import read_texts
+from polyagents.human_eval.web.wording import read_wording
 from polyagents.index.engines.engine import EngineError
 from polyagents.serving import answering, limits, ranking_app
 from polyagents.serving.batching import EncodingJob, QueueFull, RankingJob
@@ -691,7 +691,7 @@ def test_what_a_client_has_given_up_is_not_waited_for():
     assert asyncio.run(ask()) == (499, True)
 
 
-AROUND = {"serve": lambda app: Guard(app, None, 60), "human_eval": lambda app: with_headers(app, read_texts(), {})}
+AROUND = {"serve": lambda app: Guard(app, None, 60), "human_eval": lambda app: with_headers(app, read_wording(), {})}
 
 
 @pytest.mark.parametrize("around", AROUND.values(), ids=AROUND)

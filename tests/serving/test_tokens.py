@@ -1,4 +1,4 @@
-"""Tokens of a server: names, scopes, and a file that changes while the server runs."""
+"""The tokens of a server: names, scopes, and a file that changes while the server runs."""
 
 import time
 
@@ -8,10 +8,10 @@ from starlette.testclient import TestClient
 
 from polyagents.errors import InputError
 from polyagents.serving import reloading
+from polyagents.serving.access_tokens import SCOPES, AccessTokens
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.reloading import Reloader
 from polyagents.serving.sources import Sources
-from polyagents.serving.tokens import SCOPES, Tokens
 
 FIRST, OTHER = frozenset(SCOPES), frozenset(("ask", "metrics"))
 
@@ -29,7 +29,7 @@ FIRST, OTHER = frozenset(SCOPES), frozenset(("ask", "metrics"))
     ],
 )
 def test_a_line_is_a_token_or_a_name_scopes_and_a_token(text, expected):
-    assert [(token.name, token.scopes, token.secret) for token in Tokens(text).current] == expected
+    assert [(token.name, token.scopes, token.secret) for token in AccessTokens(text).current] == expected
 
 
 @pytest.mark.parametrize(
@@ -53,7 +53,7 @@ def test_a_slip_in_a_line_is_refused_and_gives_nobody_more_rights(line, said, tm
     (tmp_path / "tokens").write_text(f"first\n{line}\n")
     for given in ({"text": f"first\n{line}"}, {"path": str(tmp_path / "tokens")}):
         with pytest.raises(InputError) as refused:
-            Tokens(**given)
+            AccessTokens(**given)
         assert said in str(refused.value) and "SECRET" not in str(refused.value)
 
 
@@ -112,7 +112,7 @@ def status(client, token):
 def test_tokens_are_added_removed_and_rotated_without_a_restart(file, monkeypatch, caplog):
     monkeypatch.setattr(reloading, "WATCH_SECONDS", 0.01)
     caplog.set_level("INFO", "polyagents.serve")
-    tokens = Tokens(path=str(file))
+    tokens = AccessTokens(path=str(file))
     with TestClient(create_app(Stand(echo), tokens, reloader=Reloader(Sources("M"), tokens)), HERE) as client:
 
         def until(token, expected):
@@ -148,7 +148,7 @@ def test_tokens_are_added_removed_and_rotated_without_a_restart(file, monkeypatc
     ],
 )
 def test_a_damaged_file_is_refused_and_the_old_tokens_stay(file, damage, said, caplog):
-    tokens = Tokens(path=str(file))
+    tokens = AccessTokens(path=str(file))
     reloader = Reloader(Sources("none"), tokens)
     with TestClient(create_app(Stand(echo), tokens, reloader=reloader), HERE) as client:
         damage(file)
@@ -165,7 +165,7 @@ def test_a_damaged_file_is_refused_and_the_old_tokens_stay(file, damage, said, c
 
 
 def test_a_file_that_is_just_being_written_is_not_used(file):
-    tokens = Tokens(path=str(file))
+    tokens = AccessTokens(path=str(file))
     before = tokens.current
     for part in ("o", "operato"):  # a look at each moment of a slow write
         file.write_text(part)
@@ -177,7 +177,7 @@ def test_a_file_that_is_just_being_written_is_not_used(file):
 
 def test_a_rotation_does_not_wait_for_a_generation_that_is_being_loaded(file):
     """Nor is it lost if the generation is refused: `none` is not a model."""
-    tokens = Tokens(path=str(file))
+    tokens = AccessTokens(path=str(file))
     with TestClient(create_app(Stand(echo), tokens, reloader=Reloader(Sources("none"), tokens)), HERE) as client:
         file.write_text("lab ask new\nops admin operator\n")
         assert client.post("/admin/reload", json={}, headers=bearer("operator")).status_code == 409

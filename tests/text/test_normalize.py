@@ -2,7 +2,7 @@
 
 import pytest
 
-from polyagents.decisions.options import options_of
+from polyagents.decisions.named_options import named_options
 from polyagents.text.normalize import normalize
 
 
@@ -33,4 +33,4 @@ def test_signs_and_choices_are_answers_of_their_own(texts):
     ("labels", "right"), [(["Yes!"], [0]), (["yes ."], [0, 1]), (["Yes?", "NO"], [1, 2]), (["maybe"], [])]
 )
 def test_an_option_that_is_the_label_is_the_only_right_one(labels, right):
-    assert options_of(["Yes!", "Yes?", "no"]).right(labels) == right
+    assert named_options(["Yes!", "Yes?", "no"]).right(labels) == right

@@ -33,7 +33,7 @@ class Ranking:
     note: str  # one sentence on what the intervals speak of, or on why there is no ranking
 
 
-def rank(judgements: Sequence[Judgement], seed: int, resamples: int = RESAMPLES) -> Ranking:
+def ranking_of(judgements: Sequence[Judgement], seed: int, resamples: int = RESAMPLES) -> Ranking:
     """Rank the models of some judgements, at least one, of two different models each."""
     models = sorted({model for judgement in judgements for model in judgement.models})
     by_annotator = count_wins(judgements, models)

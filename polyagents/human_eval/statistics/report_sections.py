@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from polyagents.human_eval.records import Judgement
 from polyagents.human_eval.statistics.agreement import Agreement, agreement
-from polyagents.human_eval.statistics.bradley_terry import Ranking, rank
+from polyagents.human_eval.statistics.bradley_terry import Ranking, ranking_of
 from polyagents.human_eval.statistics.filtering import FilteredJudgement
 from polyagents.human_eval.statistics.win_rates import Matchup, matchups
 
@@ -40,7 +40,7 @@ def sections(filtered: Sequence[FilteredJudgement], seed: int) -> list[Section]:
 
 def section(question: str, judgements: Sequence[Judgement], seed: int) -> Section:
     """Count and estimate everything about one question."""
-    ranking = rank(judgements, seed)
+    ranking = ranking_of(judgements, seed)
     names = sorted({model for judgement in judgements for model in judgement.models})
     models = [ranked.model for ranked in ranking.models] or names
     found = (m if models.index(m.models[0]) < models.index(m.models[1]) else m.reverse() for m in matchups(judgements))

@@ -19,9 +19,9 @@ if TYPE_CHECKING:
 
     from polyagents.human_eval.storage.evaluation_store import EvaluationStore
     from polyagents.human_eval.web.study_pages import Verify
-    from polyagents.human_eval.web.texts import Texts
+    from polyagents.human_eval.web.wording import Wording
 
-    MakeApp = Callable[[str, Texts, Verify | None], ASGIApp]  # of the organiser's token
+    MakeApp = Callable[[str, Wording, Verify | None], ASGIApp]  # of the organiser's token
 
 EVERYWHERE = ("0.0.0.0", "::")  # an address that a browser cannot open
 
@@ -123,10 +123,10 @@ def serve_pages(
 
     The store is closed at the end.
     """
-    from polyagents.human_eval.web.texts import read_texts  # loads the web libraries
+    from polyagents.human_eval.web.wording import read_wording  # loads the web libraries
 
     study, organiser = store.places.study if store.places else None, store.organiser()
-    app = make_app(organiser, read_texts(study.texts if study else ""), verifier(opt, study))
+    app = make_app(organiser, read_wording(study.texts if study else ""), verifier(opt, study))
     invited = {name: ANNOTATE_PATH + token for name, token in store.invited().items()}
     links = {study.platform: arrival(study)} if study else invited
     opened.listen()  # a browser that opens a link at once waits for the server, and is not refused

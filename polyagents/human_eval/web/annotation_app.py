@@ -16,7 +16,7 @@ from polyagents.human_eval.web.forms import mark_of, measured, whole, written
 from polyagents.human_eval.web.questions import AnnotationQuestion
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, form_route, known_token, page
 from polyagents.human_eval.web.study_pages import StudyPages, Verify
-from polyagents.human_eval.web.texts import Texts
+from polyagents.human_eval.web.wording import Wording
 
 REASON = 5_000  # characters
 
@@ -25,7 +25,7 @@ def create_app(
     store: EvaluationStore,
     question: AnnotationQuestion,
     organiser: str,
-    texts: Texts | None = None,
+    texts: Wording | None = None,
     verify: Verify | None = None,
 ) -> ASGIApp:
     """Make an ASGI application that asks one question about the pairs of a store."""

@@ -21,7 +21,7 @@ from polyagents.human_eval.storage.views import MOST, ChatState
 from polyagents.human_eval.web.forms import FIELDS, mark_of, whole, written
 from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, form_route, known_token, page
 from polyagents.human_eval.web.study_pages import StudyPages, Verify
-from polyagents.human_eval.web.texts import Texts
+from polyagents.human_eval.web.wording import Wording
 from polyagents.serving.guard import Refused
 from polyagents.serving.limits import WAITING
 from polyagents.serving.worker_thread import WorkerThread, contained
@@ -32,7 +32,7 @@ BUSY = "Too many people wait for replies. Your message is kept: open this page a
 
 
 def create_app(
-    chats: ChatStore, models: ChatModels, organiser: str, texts: Texts | None = None, verify: Verify | None = None
+    chats: ChatStore, models: ChatModels, organiser: str, texts: Wording | None = None, verify: Verify | None = None
 ) -> ASGIApp:
     """Make an ASGI application for the chats of a plan."""
     pages, person = ChatPages(chats, models, organiser, verify), ANNOTATE_PATH + "{token}"

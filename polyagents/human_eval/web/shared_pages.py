@@ -28,7 +28,7 @@ from polyagents.human_eval.storage.database import StorageFault
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.storage.places import NoPlace, NotNow
 from polyagents.human_eval.web.forms import FIELDS, read_fields
-from polyagents.human_eval.web.texts import Texts, read_texts
+from polyagents.human_eval.web.wording import Wording, read_wording
 from polyagents.serving import guard
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, Rate
 
@@ -45,7 +45,7 @@ HEADERS = guard.HEADERS | {POLICY: guard.HEADERS[POLICY].replace("form-action 'n
 
 
 def application(
-    routes: Sequence[BaseRoute], texts: Texts | None = None, headers: Mapping[str, str] = HEADERS
+    routes: Sequence[BaseRoute], texts: Wording | None = None, headers: Mapping[str, str] = HEADERS
 ) -> ASGIApp:
     """Make an ASGI application with these pages, whose errors are pages, too; no texts are English."""
     app = Starlette(
@@ -66,7 +66,7 @@ def application(
     app.router.redirect_slashes = False
     # People are distinguished by their links, not by addresses: behind a proxy, all have the same address.
     app.state.of_people, app.state.of_strangers = Rate(REQUESTS_PER_MINUTE), Rate(REQUESTS_PER_MINUTE)
-    app.state.texts = texts or read_texts()
+    app.state.texts = texts or read_wording()
     return with_headers(app, app.state.texts, headers)
 
 
@@ -136,7 +136,7 @@ def page(request: Request, template: str, status: int = 200, headers: Any = None
     return rendered(request.app.state.texts, template, status, headers, **values)
 
 
-def rendered(texts: Texts, template: str, status: int, headers: Any = None, **values: Any) -> Response:
+def rendered(texts: Wording, template: str, status: int, headers: Any = None, **values: Any) -> Response:
     """Render a page of a template."""
     return HTMLResponse(PAGES.get_template(template).render(values, say=texts, lang=texts.lang), status, headers)
 
@@ -156,7 +156,7 @@ def ago(moment: str | None) -> str:
     return f"{duration(max(passed.total_seconds(), 0))} ago"
 
 
-def with_headers(app: ASGIApp, texts: Texts, headers: Mapping[str, str]) -> ASGIApp:
+def with_headers(app: ASGIApp, texts: Wording, headers: Mapping[str, str]) -> ASGIApp:
     """Wrap an application: add headers to its responses, and answer if the server ends before it does."""
     sentence = "The server is ending; open your link again when it is back."
     ended = rendered(texts, "sorry.html", 503, sentence=sentence, link=None)

@@ -61,13 +61,13 @@ class EngineCandidates(Index):
         if current is None:
             begun = ", only an unfinished build" if versions else ""
             raise EngineError(
-                f"{engine.where} has no candidates named {engine.name}{begun}; build them with polyagents build_index "
+                f"{engine.where} has no candidates named {engine.name}{begun}; build them with polyagents index build "
                 f"--index-url."
             )
         if current.model != model:
             raise EngineError(
                 f"{engine.name} at {engine.where} was encoded by another model; give that one, or build the "
-                f"candidates of this model with polyagents build_index --index-url, which replaces them at its end."
+                f"candidates of this model with polyagents index build --index-url, which replaces them at its end."
             )
         return cls(engine, model, engine.collection(current))
 

@@ -46,7 +46,7 @@ def cookie_of(secret: bytes) -> bytes:
     return hmac.digest(hashlib.sha256(secret).digest(), PURPOSE, "sha256").hex().encode()
 
 
-class Tokens:
+class AccessTokens:
     """The tokens of a server, which its file can change at any time.
 
     Attributes:

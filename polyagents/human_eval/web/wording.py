@@ -13,7 +13,7 @@ ENGLISH = Path(__file__).parent / "templates" / "texts.json"  # every text, as i
 LANG = "lang"  # the key of the language's code, such as de
 
 
-class Texts:
+class Wording:
     """Texts by their English, in the language of the code `lang`; {} in one stands for a value."""
 
     def __init__(self, translations: Mapping[str, str]):
@@ -36,11 +36,11 @@ class Texts:
         return self.texts.get(english, english).format(*values) if values else self.texts[english]
 
 
-def read_texts(path: str = "") -> Texts:
+def read_wording(path: str = "") -> Wording:
     """Read the texts of a file; "" for English. A text is refused that is not a translation, or has other values."""
     english = read_json(ENGLISH)
     if not path:
-        return Texts(english)
+        return Wording(english)
     try:
         given = read_json(path)
         check_whole(given)
@@ -53,7 +53,7 @@ def read_texts(path: str = "") -> Texts:
             raise InputError(
                 f"The texts {path} have {key!r:.80} as {text!r:.80}; it is not a text of {ENGLISH}, or has other {{}}."
             )
-    return Texts(english | given)
+    return Wording(english | given)
 
 
 def fits(text: str, values: int) -> bool:

@@ -10,11 +10,11 @@ from polyagents.ranking.option_texts import OptionTexts
 from polyagents.text.normalize import normalized
 
 
-class Options(OptionTexts):
+class NamedOptions(OptionTexts):
     """Options with different names and different texts; an option that is only a text has itself as name."""
 
     @classmethod
-    def plain(cls, texts: list[str]) -> "Options":
+    def plain(cls, texts: list[str]) -> "NamedOptions":
         """Make options of different texts."""
         return cls(texts, texts, list(range(len(texts))))
 
@@ -44,24 +44,24 @@ class Options(OptionTexts):
             found[owner].append(text)
         return found
 
-    def part(self, chosen: Sequence[int]) -> "Options":
+    def part(self, chosen: Sequence[int]) -> "NamedOptions":
         """Return some options."""
         names = [self.names[option] for option in chosen]
         texts = [self.own_texts[option] for option in chosen]
         owners = [place for place, own in enumerate(texts) for _ in own]
-        return Options(names, [text for own in texts for text in own], owners)
+        return NamedOptions(names, [text for own in texts for text in own], owners)
 
 
-def options_of(given: Any) -> Options:
+def named_options(given: Any) -> NamedOptions:
     """Read options: texts, of which equal ones are one option, or names with texts.
 
     An InputError says if there are none, a name or a text is blank, or two names have the same text.
     """
     if not isinstance(given, Mapping):
-        read = Options.plain(distinct(texts_of(given, "options")))
+        read = NamedOptions.plain(distinct(texts_of(given, "options")))
     else:
         made = OptionTexts.of(given, "options")
-        read = Options(made.names, made.texts, made.owners)
+        read = NamedOptions(made.names, made.texts, made.owners)
     if not read.names:
         raise InputError("There are no options; give at least one text.")
     owner: dict[str, int] = {}
