@@ -42,9 +42,9 @@ from polyagents.index.faiss_index import Description, build_shortlist, open_shor
 from polyagents.index.filters import Fields, declared_fields
 from polyagents.index.in_memory import Candidates, InMemoryCandidates, Listed, ListedCandidates, as_index
 from polyagents.index.interface import Hits, Index
-from polyagents.index.records import ListedRecords, Records
+from polyagents.index.records import ListedRecords
 from polyagents.index.store import CandidateStore
-from polyagents.index.texts import FileTexts, ListedTexts, Texts
+from polyagents.index.texts import ListedTexts, Texts
 from polyagents.model_files import hub
 from polyagents.model_files.loading import architecture_of, has_adapters, load_model
 from polyagents.model_files.model_folder import write_folder
@@ -845,7 +845,7 @@ class Ranker:
             columns = None if records is None else Columns.of(records, given.fields or {})
         if not texts:
             raise InputError("There are no candidates to prepare; give at least one text.")
-        if self.model.version() is not None:
+        if self.model.encodes_candidates:
             return InMemoryCandidates.encode(texts, two_towers(self.model), columns)
         return texts if columns is None else ListedCandidates(texts, self.model, columns)
 
@@ -1073,7 +1073,7 @@ def as_texts(candidates: Any, fields: Fields, is_update: bool = False) -> Texts 
         fields: name and kind of each that is kept of dicts; a file knows its own.
         is_update: whether the last candidate of an id counts; otherwise an id may not be there twice.
     """
-    if isinstance(candidates, (ListedTexts, FileTexts, Records)):
+    if isinstance(candidates, Texts):
         return candidates
     given = items_of(candidates, "candidates", "a list of texts, or of dicts with id and text")
     if given and isinstance(given[0], Mapping):

@@ -108,7 +108,7 @@ def tune(model: RankingModel, model_file: str) -> tuple[Times, dict[str, str]]:
 def call(model: RankingModel) -> None:
     """Compute what a request does: encode a context, or read it with candidates."""
     ids = model.context_ids([CONTEXT])
-    if model.version() is not None:
+    if model.encodes_candidates:
         model.context_encoder(model.tokens(ids))
     else:
         model.scores(ids, shared_set(model.candidates(CANDIDATES), None))

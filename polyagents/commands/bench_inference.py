@@ -60,7 +60,9 @@ def run(opt: Mapping[str, Any]) -> None:
     if "reply" in parts:
         tables["reply"] = inference.replies(ranker, first, vectors, contexts, rounds)
     if "encoding" in parts:
-        tables["encoding"] = inference.encoding(ranker, first[:: max(len(first) // 4096, 1)], min(rounds, 3))
+        some = first[:: max(len(first) // 4096, 1)]
+        tables["encoding"] = inference.encoding(ranker, some, min(rounds, 3))
+        tables["encoding by length"] = inference.encoding_by_length(ranker, some, min(rounds, 3))
     if "index" in parts:
         tables["index"] = inference.large_index(ranker, opt["index_dir"], contexts, rounds)
     if "rerank" in parts:

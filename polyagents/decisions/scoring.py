@@ -10,7 +10,6 @@ from polyagents.decisions.named_options import NamedOptions, named_options
 from polyagents.decisions.score_map import Scored
 from polyagents.errors import InputError
 from polyagents.evaluation.intervals import Floats
-from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.in_memory import ListedCandidates, ListedOptions
 from polyagents.index.interface import Index
 from polyagents.index.top_k import top_k
@@ -25,7 +24,7 @@ LISTED, SHORTLIST = 10_000, 100  # of an index with more than LISTED candidates,
 
 def option_scores(model: RankingModel, contexts: Sequence[str], options: NamedOptions) -> Floats:
     """Return the scores [B, O] of options; an InputError says if they are too many for a joint model, or not finite."""
-    if model.version() is None and len(options.texts) > READ:
+    if not model.encodes_candidates and len(options.texts) > READ:
         raise InputError(
             f"A {model.label} reads each option together with the context, and these are {len(options.texts):,}; "
             f"decide by a bi- or poly-encoder, with this one as rerank."
@@ -89,7 +88,7 @@ def index_scores(model: RankingModel, context: str, index: Index) -> OptionScore
     count = len(index)
     wanted = count if count <= LISTED else SHORTLIST
     query = index.query(model, model.context_ids([context]))
-    if wanted == count and not isinstance(index, EngineCandidates):  # which only finds the best; sorting costs more
+    if wanted == count and index.scores_all:  # sorting would cost more
         every = index.scores(query)[0].cpu().numpy().astype(np.float64)
         there = np.flatnonzero(every != -np.inf)  # without removed ones
         return *distinct_options(index.texts_of(there), every[there]), None

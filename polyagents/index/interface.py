@@ -64,11 +64,13 @@ class Index(ABC):
         stored_as: bf16, fp32 or int8.
         fields: name and kind of each declared field, by which a search can be filtered; None for plain lines, whose id
             is the line itself.
+        scores_all: whether `scores` is possible; an engine finds the best candidates only.
     """
 
     encoded_by: object = None
     stored_as: str = "fp32"
     fields: Fields | None = None
+    scores_all: bool = True
 
     @abstractmethod
     def __len__(self) -> int:
@@ -111,7 +113,7 @@ class Index(ABC):
         """Score every candidate for every context: [B, C] fp32, -inf for a removed one.
 
         Raises:
-            InputError: an engine finds the best candidates only.
+            InputError: not `scores_all`.
         """
 
     @abstractmethod

@@ -81,7 +81,7 @@ def tokens(limit: int | None) -> str:
 
 def use(model: RankingModel) -> str:
     """Write the section on loading and usage."""
-    example = USE[hasattr(model, "query")]
+    example = USE[model.encodes_candidates]
     return (
         f'```python\nfrom polyagents import Ranker\n\nranker = Ranker.from_pretrained("THIS FOLDER OR ITS NAME")\n'
         f"{example}\n```\n\nA context is one string; it has one turn per line, the oldest first."
@@ -146,7 +146,7 @@ def licence(license: str | None) -> str:
 
 def limits(model: RankingModel) -> str:
     """Write the limits of the model."""
-    score = "cosines" if getattr(model.settings.ranking, "similarity", "dot") == "cosine" else "unbounded numbers"
+    score = "cosines" if model.similarity == "cosine" else "unbounded numbers"
     return (
         f"- It orders given candidates and writes nothing; the best of bad candidates is still first.\n"
         f"- Scores are {score}, comparable for one context and not between contexts; they are not probabilities.\n"

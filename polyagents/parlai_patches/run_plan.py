@@ -16,7 +16,6 @@ from parlai.utils.distributed import num_workers
 
 from polyagents.errors import InputError
 from polyagents.models.architecture import find
-from polyagents.models.joint import Joint
 from polyagents.training_loop.budget import (
     COPIES,
     Budget,
@@ -132,7 +131,7 @@ def spread_validations(loop: TrainLoop, examples: int | None) -> None:
         loop.val_every_n_epochs = 0.5
         return
     seconds, ranked = first_batch(loop)
-    cost = ranked / COPIES if isinstance(loop.agent.module, Joint) else 1.0
+    cost = 1.0 if loop.agent.ranking.encodes_candidates else ranked / COPIES
     affordable = budget.affordable(examples or math.inf, of_a_step(loop), cost, seconds / num_workers())
     held_out = sum(world.num_examples() or 0 for world in loop.valid_worlds) or 1
     resumed = loop.agent.opt["validation_max_exs"] if loop._train_steps else -1  # the best model is one of these

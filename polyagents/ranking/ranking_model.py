@@ -9,7 +9,7 @@ import copy
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import torch
@@ -64,7 +64,13 @@ class Settings:
 
 
 class RankingModel(abc.ABC):
-    """A model that ranks candidates: an architecture with its weights, a tokenizer, and how texts are read."""
+    """A model that ranks candidates: an architecture with its weights, a tokenizer, and how texts are read.
+
+    Attributes:
+        encodes_candidates: whether candidates are encoded without a context, so that an index can keep their vectors.
+    """
+
+    encodes_candidates: ClassVar[bool] = False
 
     def __init__(self, module: Architecture, tokenizer: RankingTokenizer, settings: Settings, versions: Versions):
         """Make a model of its parts; `versions` watches the weights that decide what `encoded` returns."""
@@ -84,6 +90,11 @@ class RankingModel(abc.ABC):
     def label(self) -> str:
         """The name of its architecture in messages, such as "poly-encoder"."""
         return self.module.label
+
+    @property
+    def similarity(self) -> str:
+        """What the vectors of two towers are compared by: "dot" or "cosine"."""
+        return str(getattr(self.settings.ranking, "similarity", "dot"))
 
     @property
     def device(self) -> torch.device:

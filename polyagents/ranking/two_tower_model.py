@@ -28,6 +28,7 @@ class TwoTowerModel(RankingModel):
     """A bi- or poly-encoder, or another architecture of two towers."""
 
     module: TwoTowers
+    encodes_candidates = True
 
     def __init__(self, module: TwoTowers, tokenizer: RankingTokenizer, settings: Settings):
         super().__init__(module, tokenizer, settings, Versions(module, without="context_encoder"))
@@ -128,11 +129,6 @@ class TwoTowerModel(RankingModel):
         named = {name.removeprefix("candidate_encoder."): weight for name, weight in weights.items()}
         self._fingerprint = version, self.fingerprint_of(named, json.dumps(settings))
         return self._fingerprint[1]
-
-    @property
-    def similarity(self) -> str:
-        """The similarity, "dot" or "cosine"."""
-        return str(getattr(self.settings.ranking, "similarity", "dot"))
 
 
 def two_towers(model: RankingModel, otherwise: str | None = None) -> TwoTowerModel:

@@ -208,7 +208,7 @@ class Served:
     def encode(self, texts: Sequence[str], are_contexts: bool) -> Steps[Encoding]:
         """Encode candidates as an index does, or a bi-encoder's contexts; Unanswerable if there are no such vectors."""
         model = self.ranker.model
-        if model.version() is None:
+        if not model.encodes_candidates:
             raise Unanswerable(
                 f"A {model.label} reads a context and a candidate together and has no vectors of either; serve a bi- "
                 f"or poly-encoder, or rank with POST {RERANK_V2}."

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, Label, inline_set, shared_set, shared_set_with_own
-from polyagents.ranking.joint_model import JointModel
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training import distributed
 
@@ -153,7 +152,7 @@ class TrainingCandidates:
 
     def _inline(self, labels: Sequence[Label], examples: EncodedExamples) -> CandidateSet:
         """Build lists from the task's candidates, or else the batch's labels; in a joint model random ones."""
-        if not isinstance(self.model, JointModel):
+        if self.model.encodes_candidates:
             self._own("inline", examples)
             if examples.without_own and not self._said:
                 self._said = True

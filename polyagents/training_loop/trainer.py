@@ -14,7 +14,6 @@ from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.files.json_files import fields_of_json
 from polyagents.model_files.initial_weights import refuse_another_metric
-from polyagents.models.joint import Joint
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training import optimising
 from polyagents.training.candidate_sources import TrainingCandidates
@@ -332,10 +331,10 @@ class Trainer:
     def _validation_cost(self) -> float:
         """Return how long a validation example takes, as a part of a forward pass of a training example."""
         held_out, answers = len(self.valid), self.valid.answers
-        if isinstance(self.model.module, Joint):
-            own = self.valid.examples[0].candidates or ()
-            return (len(answers) if answers else len(own) or self.options.batchsize or 1) / COPIES
-        return (held_out + len(answers or self.valid.examples)) / (2 * held_out)
+        if self.model.encodes_candidates:
+            return (held_out + len(answers or self.valid.examples)) / (2 * held_out)
+        own = self.valid.examples[0].candidates or ()
+        return (len(answers) if answers else len(own) or self.options.batchsize or 1) / COPIES
 
     def _validate(self, in_turn: bool = True) -> None:
         """Rank the validation examples; keep the model if it is the best so far, or as good at a smaller rate.

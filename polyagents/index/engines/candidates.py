@@ -38,7 +38,7 @@ FEW = 10_000  # candidates that a filter leaves: up to here all are fetched and 
 class EngineCandidates(Index):
     """The candidates that one model encoded into an engine, in its collection of this model."""
 
-    is_approximate = True
+    is_approximate, scores_all = True, False
 
     def __init__(self, engine: VectorEngine, model: str, collection: Collection):
         self.engine, self.encoded_by, self.collection = engine, model, collection
