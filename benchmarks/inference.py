@@ -43,6 +43,7 @@ from polyagents.ranker import Ranker
 from polyagents.ranking.two_tower_model import TwoTowerModel
 
 CODES = (16, 64, 360)
+LENGTHS, TOKENS = (5, 15, 60, 140, 256), 8_192  # of texts, [S] counted, and of all texts of a length together
 Row = dict[str, Any]
 
 
@@ -274,6 +275,50 @@ def encoding(ranker: Ranker, texts: Sequence[str], rounds: int) -> list[Row]:
         {"way": name, "candidates/s": value, "tokens each": tokens, "ratio": value / rate["parlai"]}
         for name, value in rate.items()
     ]
+
+
+def encoding_by_length(ranker: Ranker, texts: Sequence[str], rounds: int) -> list[Row]:
+    """Measure texts per second from token ids to vector, for texts of one length, so that nobody has padding.
+
+    The share of the machine's peak counts the products of the encoder's layers, at the rate of a large product.
+    """
+    model = two_towers(ranker)
+    backbone = model.module.candidate_encoder.backbone
+    with model_files(ranker) as file:
+        parlai = peers.parlai_agent("poly", *sizes(backbone), 64, "codes", dict_file=f"{file}.dict")
+    layers = [part for part in backbone.modules() if isinstance(part, nn.Linear)]
+    a_token = 2 * sum(layer.weight.numel() for layer in layers)  # operations
+    joined = [token for candidate in model.candidates(texts) for token in candidate.ids[1:-1]]
+    rows: list[Row] = []
+    for length in LENGTHS:
+        count, inside = TOKENS // length, itertools.cycle(joined)
+        around = model.tokenizer.start_id, model.tokenizer.end_id
+        ids = [(around[0], *itertools.islice(inside, length - 2), around[1]) for _ in range(count)]
+        ways = {
+            "fp32": lambda ids=ids: model.encode_ids(ids),
+            "bf16": lambda ids=ids: in_bf16(model, ids),
+            "parlai": lambda ids=ids: peers.encode_ids(parlai, ids),
+        }
+        rate = {name: count / value * 1e3 for name, value in side_by_side(ways, rounds).items()}
+        row: Row = {"tokens": length} | {f"{name}/s": value for name, value in rate.items()}
+        for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+            row[f"{name}, times parlai"] = rate[name] / rate["parlai"]
+            row[f"{name}, of the peak"] = rate[name] * length * a_token / product_rate(dtype)
+        rows.append(row)
+    return rows
+
+
+def in_bf16(model: TwoTowerModel, ids: Sequence[Sequence[int]]) -> Tensor:
+    """Encode as `TwoTowerModel.encode_texts` does in low precision."""
+    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
+        return model.encode_ids(ids)
+
+
+def product_rate(dtype: torch.dtype) -> float:
+    """Measure the operations per second of a large product of matrices."""
+    left, right = torch.randn(2048, 1536, dtype=dtype), torch.randn(1536, 1536, dtype=dtype)
+    (took,) = side_by_side({"product": lambda: left @ right}, 20).values()
+    return 2 * left.numel() * right.size(1) / took * 1e3
 
 
 def large_index(ranker: Ranker, index_dir: str, contexts: Sequence[str], rounds: int) -> list[Row]:

@@ -236,6 +236,13 @@ def encode_candidates(agent: TorchRankerAgent, texts: Sequence[str]) -> Tensor:
     return encodings.reshape(len(texts), -1)
 
 
+def encode_ids(agent: TorchRankerAgent, ids: Sequence[Sequence[int]]) -> Tensor:
+    """Encode token ids of C candidates of one length as `encode_candidates` does."""
+    with quiet():
+        encodings: Tensor = agent._make_candidate_encs(torch.tensor(ids))
+    return encodings.reshape(len(ids), -1)
+
+
 def rank_pairs(agent: TorchRankerAgent, context: str, texts: Sequence[str]) -> list[str]:
     """Rank with ParlAI's cross-encoder one context's own candidates; return the first 100 texts, best first.
 

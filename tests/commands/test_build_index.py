@@ -190,6 +190,7 @@ def test_the_benchmark_measures_and_reports(trained, file, tmp_path, capsys):
     assert "| 256 | poly 64, learnt codes | 20 |" in out and f"| exact | {len(REPLIES)} |" in out
     tables = json.loads((tmp_path / "out" / "inference.json").read_text())
     assert len(tables["scoring"]) == 2 * 2 * 7 and all(row["ours ms"] > 0 for row in tables["scoring"])
+    assert all(row["fp32, of the peak"] > 0 for row in tables["encoding by length"])
     assert tables["index"][0]["equal to brute force"] == "2/2"
     assert (tmp_path / "out" / "scoring.png").stat().st_size > 10_000
     with pytest.raises(InputError, match="there are scoring, reply"):
