@@ -289,29 +289,30 @@ def encoding_by_length(ranker: Ranker, texts: Sequence[str], rounds: int) -> lis
     layers = [part for part in backbone.modules() if isinstance(part, nn.Linear)]
     a_token = 2 * sum(layer.weight.numel() for layer in layers)  # operations
     joined = [token for candidate in model.candidates(texts) for token in candidate.ids[1:-1]]
+    peaks = {"fp32": product_rate(torch.float32), "bf16": product_rate(torch.bfloat16)}
     rows: list[Row] = []
     for length in LENGTHS:
         count, inside = TOKENS // length, itertools.cycle(joined)
         around = model.tokenizer.start_id, model.tokenizer.end_id
         ids = [(around[0], *itertools.islice(inside, length - 2), around[1]) for _ in range(count)]
         ways = {
-            "fp32": lambda ids=ids: model.encode_ids(ids),
-            "bf16": lambda ids=ids: in_bf16(model, ids),
+            "fp32": lambda ids=ids: encoded_in(model, "fp32", ids),
+            "bf16": lambda ids=ids: encoded_in(model, "bf16", ids),
             "parlai": lambda ids=ids: peers.encode_ids(parlai, ids),
         }
         rate = {name: count / value * 1e3 for name, value in side_by_side(ways, rounds).items()}
         row: Row = {"tokens": length} | {f"{name}/s": value for name, value in rate.items()}
-        for name, dtype in (("fp32", torch.float32), ("bf16", torch.bfloat16)):
+        for name, peak in peaks.items():
             row[f"{name}, times parlai"] = rate[name] / rate["parlai"]
-            row[f"{name}, of the peak"] = rate[name] * length * a_token / product_rate(dtype)
+            row[f"{name}, of the peak"] = rate[name] * length * a_token / peak
         rows.append(row)
     return rows
 
 
-def in_bf16(model: TwoTowerModel, ids: Sequence[Sequence[int]]) -> Tensor:
-    """Encode as `TwoTowerModel.encode_texts` does in low precision."""
-    with torch.autocast("cpu", torch.bfloat16, cache_enabled=False):
-        return model.encode_ids(ids)
+def encoded_in(model: TwoTowerModel, precision: str, ids: Sequence[Sequence[int]]) -> Tensor:
+    """Encode token ids in a precision."""
+    model.compute_in(precision)
+    return model.encode_ids(ids)
 
 
 def product_rate(dtype: torch.dtype) -> float:
