@@ -8,6 +8,7 @@ from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, Label, inline_set, shared_set, shared_set_with_own
 from polyagents.ranking.ranking_model import RankingModel
+from polyagents.text.normalize import normalized
 from polyagents.training import distributed
 
 RANDOM_NEGATIVES = 15  # of an example without candidates, if --cross-negatives is not given (paper 5.1)
@@ -115,7 +116,7 @@ class TrainingCandidates:
             has_some: looks whether any example has candidates; called if the first batch has none.
         """
         self.model, self.random, self.cross_negatives, self.origin = model, draw, cross_negatives, origin
-        self._has_some, self._is_mixed, self._said = has_some, False, False
+        self._has_some, self._is_mixed, self._said, self._said_alike = has_some, False, False, False
         self.pool: list[str] = []
         self.seen = 0
 
@@ -130,6 +131,7 @@ class TrainingCandidates:
             InputError: the examples lack what the source needs.
         """
         labels = [label for label in examples.labels if label is not None]
+        self._say_alike(labels)
         if source == "inline":
             return self._inline(labels, examples)
         drawn = distributed.gathered([label.candidate for label in labels])
@@ -142,6 +144,18 @@ class TrainingCandidates:
         if source == "batch+inline":
             return shared_set_with_own(all_labels, own, given, labels)
         return shared_set([*given, *all_labels], labels)
+
+    def _say_alike(self, labels: Sequence[Label]) -> None:
+        """Say once that labels with different texts have the same tokens, such as emoji that a vocabulary lacks."""
+        texts: dict[tuple[int, ...], str] = {}
+        for text, ids in () if self._said_alike else (label.candidate for label in labels):
+            if normalized(first := texts.setdefault(ids, text)) != normalized(text):
+                self._said_alike = True
+                say(
+                    f"The labels {first!r:.60} and {text!r:.60} have the same tokens: the model's vocabulary or its "
+                    f"--label-truncate leaves no difference. They count as one, so scores are too good."
+                )
+                return
 
     def _own(self, source: str, examples: EncodedExamples) -> list[list[Candidate]]:
         """Return each example's own candidates; a batch without any is refused only if all examples are."""

@@ -454,6 +454,17 @@ def test_candidates_inline_needs_some_somewhere(trained, capsys):
     assert capsys.readouterr().err == "Examples without candidates of their own learn from the labels of their batch.\n"
 
 
+@pytest.mark.parametrize("kind", ["bi", "cross"])
+def test_labels_that_a_model_cannot_tell_apart_are_named_once(kind, trained, capsys):
+    cut = [{"context": f"hi {end}", "label": f"{'the same ' * 20}{end}"} for end in ("one", "two", "six", "Two !")]
+    options = {**WITH_A_MODEL, "max_train_steps": 2, "batchsize": 28}
+    Ranker.train([*PAIRS, *cut], init_model=trained(kind), **options)
+    said = capsys.readouterr().err
+    assert said.count("have the same tokens") == 1 and said.count("'the same the same") == 2, said
+    Ranker.train([*PAIRS, cut[1], cut[3]], init_model=trained(kind), **options)
+    assert capsys.readouterr().err == ""
+
+
 @pytest.mark.parametrize("name", ["init_model", "teacher_model_file", "backbone", "vocabulary", "datapath"])
 def test_a_path_may_be_an_object(name, trained, tmp_path):
     """A folder that is none is refused by its name."""
