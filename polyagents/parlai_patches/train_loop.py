@@ -33,6 +33,7 @@ from polyagents.parlai_patches.training_end import UPDATES, with_summary
 from polyagents.parlai_patches.wrapping import wrap
 from polyagents.timings import training_machine
 from polyagents.training import distributed
+from polyagents.training_loop.summary import said_over
 
 CHECKPOINT = initial_weights.CHECKPOINT
 OWN_DICTIONARIES = "polyagents."  # the beginning of their names
@@ -247,6 +248,7 @@ def resume_and_train(train_steps: Any, loop: TrainLoop) -> Iterator[Any]:
         run_plan.begin_plan(loop)
         trained = loop.agent
         if run_plan.is_over(loop):  # ParlAI would make one more update
+            logging.info(said_over(file, loop._train_steps))
             end_again(loop)
         else:
             yield from train_steps(loop)

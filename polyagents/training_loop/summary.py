@@ -99,6 +99,15 @@ def among_text(candidates: float, ranked: str) -> str:
     return f"{candidates:.4g} candidates on average{f' ({ranked})' if ranked else ''}"
 
 
+def said_over(file: str | None, updates: int) -> str:
+    """Return the sentence for a run that has ended before, so that a repeated one reads no example."""
+    return (
+        f"{file} was trained to its end before ({updates:,} updates), so nothing is trained now. To train on "
+        f"other examples, give another model file (and {file} as init_model to start from it); for a longer run, give "
+        f"more updates or epochs."
+    )
+
+
 def chosen_settings(model: RankingModel) -> dict[str, Any]:
     """Return the reduction, similarity, precision and dropout of a model that is about to be trained."""
     model.module.train()  # which arithmetic depends on

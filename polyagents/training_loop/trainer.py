@@ -24,6 +24,7 @@ from polyagents.training.watch import Watch
 from polyagents.training_loop.budget import COPIES, VALIDATIONS, held_out_examples, validations
 from polyagents.training_loop.callbacks import Callback, Report
 from polyagents.training_loop.schedule import ENDING, LateDropout, Schedule
+from polyagents.training_loop.summary import said_over
 from polyagents.training_loop.text_example import TextExample
 from polyagents.training_loop.training_data import TrainingData, batches, token_ids_of
 from polyagents.training_loop.training_files import STATE, TrainingFiles, drawing_state, restore_draws
@@ -188,6 +189,8 @@ class Trainer:
         """
         self._tell("on_train_begin")
         try:
+            if self.updates and self._is_over():
+                say(said_over(self.files.file, self.updates))
             if self.valid and not self.updates and not self.progress.evaluations:
                 self._validate_start()
             for batch in self._batches():

@@ -93,3 +93,10 @@ def test_a_resumed_training_from_python_says_so(tmp_path, capsys):
         Ranker.train(PAIRS, tmp_path / "M", model="bi", **SMALL | {"num_epochs": epochs, "progress": True})
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "Resuming" in line]
     assert line == f"Resuming the training of {tmp_path / 'M'}: 2 updates were made before."
+
+
+def test_a_finished_training_given_again_says_that_it_trains_nothing(tmp_path, capsys):
+    """Whoever gives new examples with the old model file would take the old model for a new one."""
+    for examples, epochs, said in ((PAIRS, 1, 0), (PAIRS, 2, 0), (PAIRS[:3], 2, 1)):
+        Ranker.train(examples, tmp_path / "M", model="bi", **SMALL | {"num_epochs": epochs})
+        assert capsys.readouterr().err.count(f"{tmp_path / 'M'} was trained to its end before (4 updates)") == said
