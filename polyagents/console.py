@@ -35,6 +35,11 @@ def one_line(text: str, kept: str = "(?!)") -> str:
     return re.sub(f"({kept})|{CONTROL}", lambda part: part[1] or f"\\u{ord(part[0]):04x}", text)
 
 
+def number_of(number: int, noun: str, plural: str = "") -> str:
+    """Write a number of things: 1 pair, 2,000 pairs; 2 replies, if the plural is given."""
+    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
+
+
 def command(*words: object) -> str:
     """Return a command line of `polyagents` that can be pasted into a shell."""
     return shlex.join(["polyagents", *map(str, words)])

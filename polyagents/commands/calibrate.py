@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from polyagents.arguments import positive_int
 from polyagents.commands.context_answers import add_rerank_flags
 from polyagents.commands.task_parser import TaskCommandParser, load_with_flags
-from polyagents.console import decimals, in_columns
+from polyagents.console import decimals, in_columns, number_of
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write
 
@@ -66,7 +66,8 @@ def report(found: "Calibration") -> list[str]:
     made_for, after = found.made_for, found.after
     least, most = made_for.least_options, made_for.most_options
     options = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-    lines = [f"{after.examples:,} examples, {options} options each; each half measured by the map of the other."]
+    examples = number_of(after.examples, "example")
+    lines = [f"{examples}, {options} options each; each half measured by the map of the other."]
     lines += ["", *in_columns([["", "before", "after"], *rows_of(found.before, after)]), ""]
     rows = [["precision at least", "threshold", "answered", "precision", "sure"]]
     for wanted in PRECISIONS:

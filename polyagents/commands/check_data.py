@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyagents.arguments import CommandParser, token_limit
-from polyagents.console import Bar, in_columns
+from polyagents.console import Bar, in_columns, number_of
 from polyagents.errors import InputError
 
 WORDS = "words"
@@ -63,7 +63,7 @@ def run(opt: Mapping[str, Any]) -> None:
     if "train" not in splits:
         raise InputError(f"{path} has no training examples; name one of its files train.")
     divided = "; one file: a tenth of the contexts each is valid and test, by a checksum" if is_divided(path) else ""
-    print(f"{path}: {sum(one.examples for one in splits.values()):,} examples{divided}\n")
+    print(f"{path}: {number_of(sum(one.examples for one in splits.values()), 'example')}{divided}\n")
     print("\n".join(in_columns(list(rows_of(splits)), numbers=True)))
     hint = " (--backbone counts tokens)" if unit == WORDS else ""
     print(f"\nLengths are in {unit}{hint}: median / 95 % / longest.")
@@ -77,7 +77,7 @@ def run(opt: Mapping[str, Any]) -> None:
     epochs = fitting_epochs(examples, batch)
     print(
         f"\nBy default, train_model makes batches of {batch} and {epochs:.0f} passes: "
-        f"{int(math.ceil(examples / batch) * epochs):,} updates."
+        f"{number_of(int(math.ceil(examples / batch) * epochs), 'update')}."
     )
     command = ["polyagents", "train_model", "-m", "poly", "-t", "polyagents.tasks.table", "--table-path", path]
     print(f"Train: {shlex.join([*command, '-mf', 'runs/mine', '--backbone', opt['backbone'] or 'zoo:minilm'])}")

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import Real, positive_int
 from polyagents.commands.task_parser import TaskCommandParser
-from polyagents.console import say
+from polyagents.console import number_of, say
 from polyagents.errors import InputError
 from polyagents.files.json_files import json_number
 from polyagents.files.own_folder import check_out_file, files_read
@@ -147,9 +147,9 @@ def report_mined(opt: Mapping[str, Any], counts: "Counts", skipped: int, candida
         )
     without = f" ({skipped:,} without text or label skipped)" if skipped else ""
     say(
-        f"{opt['outfile']}: {counts.examples:,} examples{without}, {means['negatives']:.1f} negatives each, which "
-        f"score {means['gap']:.4g} below the label on average. The margin dropped {means['dropped']:.1f} candidates "
-        f"an example; {counts.random:,} negatives are random."
+        f"{opt['outfile']}: {number_of(counts.examples, 'example')}{without}, {means['negatives']:.1f} negatives each, "
+        f"which score {means['gap']:.4g} below the label on average. The margin dropped {means['dropped']:.1f} "
+        f"candidates an example; {counts.random:,} negatives are random."
     )
     second = "2" if "fromfile" in opt["task"] else ""  # the task's own flags are taken
     task = f"fromfile:parlaiformat{second} --fromfile-datapath{second}"

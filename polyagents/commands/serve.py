@@ -12,7 +12,7 @@ from urllib.parse import quote
 from polyagents.arguments import INDEX_URL, add_backend_flag, add_fields_flag, port_number, positive_int, threshold
 from polyagents.commands.configuration import ConfiguredParser
 from polyagents.commands.context_answers import add_rerank_flags
-from polyagents.console import LOADING, say, waiting
+from polyagents.console import LOADING, number_of, say, waiting
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
 from polyagents.serving.http_server import address, listening, server_of
@@ -126,7 +126,7 @@ def serve(opt: Mapping[str, Any], tokens: "AccessTokens", opened: socket.socket)
     shown = quote(first, safe="", errors="surrogateescape") if sys.stderr.isatty() else "TOKEN"
     query = f"?token={shown}" if tokens.current else ""
     say(
-        f"{served.model} ({served.kind}) with {served.size:,} candidates of {served.source}: "
+        f"{served.model} ({served.kind}) with {number_of(served.size, 'candidate')} of {served.source}: "
         f"{address(opened)}/{query} (Ctrl-C ends it)"
     )
     try:

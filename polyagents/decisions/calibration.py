@@ -242,7 +242,7 @@ def other_count(found: Calibration, options: int) -> str | None:
     if least <= options <= most:
         return None
     fitted = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-    return f"The calibration was fitted for {fitted} options, and these are {options:,}: probabilities may be off."
+    return f"The calibration was fitted for {fitted} options, and not for {options:,}: probabilities may be off."
 
 
 # ---- made of examples, and measured on others -----------------------------------------------------------------------

@@ -5,6 +5,7 @@ from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
 from scipy.special import expit, log_expit
 
+from polyagents.console import number_of
 from polyagents.decisions.score_map import Scored, ScoreMap, log_sum_exp
 from polyagents.errors import InputError
 from polyagents.evaluation.intervals import Floats
@@ -20,7 +21,8 @@ def check_enough(scored: Scored) -> None:
     outside = len(scored) - inside
     if inside < LEAST:
         raise InputError(
-            f"{inside:,} examples have a right option; a calibration needs at least {LEAST} that were not trained on."
+            f"{number_of(inside, 'example')} with a right option; a calibration needs at least {LEAST} that were not "
+            f"trained on."
         )
     if not outside and scored.scores.shape[1] == 1:
         raise InputError(

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyagents.console import decimals, in_columns
+from polyagents.console import decimals, in_columns, number_of
 from polyagents.evaluation.intervals import CONFIDENCE, RANDOMISATIONS, RESAMPLES, Estimate, estimates, randomisation_p
 from polyagents.evaluation.rank_metrics import Floats, metrics
 from polyagents.files.json_files import json_number
@@ -136,14 +136,13 @@ def unit(model: Evaluated) -> str:
 def as_text(measured: Sequence[Measured], task: str) -> str:
     """Write the report for people, the first model first."""
     first = measured[0].evaluated
-    dialogues = f" of {count_dialogues(first):,} dialogues" if unit(first) == "dialogue" else ""
+    dialogues = f" of {number_of(count_dialogues(first), 'dialogue')}" if unit(first) == "dialogue" else ""
     least, most = int(first.sizes.min()), int(first.sizes.max())
     count = f"{most:,}" if least == most else f"{least:,} to {most:,}"
     right = sum(map(len, first.right_ranks)) / len(first.right_ranks)
     several = f", {right:.2f} of them right on average" if right > 1 else ""
-    lines = [
-        f"{task}: {len(first.right_ranks):,} examples{dialogues}, {count} candidates each ({first.source}){several}"
-    ]
+    examples = number_of(len(first.right_ranks), "example")
+    lines = [f"{task}: {examples}{dialogues}, {count} candidates each ({first.source}){several}"]
     if first.no_candidates and first.source != "batch":
         lines.append(f"Without candidates, and ranked among the labels of their batch: {first.no_candidates:,}.")
     if first.no_label:

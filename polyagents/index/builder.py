@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from polyagents.console import Bar, duration, say
+from polyagents.console import Bar, duration, number_of, say
 from polyagents.errors import InputError
 from polyagents.index.columns import Columns
 from polyagents.index.shard import SHARD, Shard, row_bytes, write_shard
@@ -277,4 +277,5 @@ def announce(
     repeated = f" ({texts.repeated:,} repetitions left out)" if texts.repeated else ""
     before = f", {done:,} exist already" if done else ""
     here = "" if alone else " on this machine alone"
-    say(f"{left:,} candidates to encode{repeated}{before}: {size / 1e9:.2f} GB, about {duration(seconds)}{here}.")
+    candidates = number_of(left, "candidate")
+    say(f"{candidates} to encode{repeated}{before}: {size / 1e9:.2f} GB, about {duration(seconds)}{here}.")

@@ -21,6 +21,7 @@ from parlai.scripts.train_model import TrainLoop
 from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
+from polyagents.console import number_of
 from polyagents.errors import InputError, NoTestSplit, did_you_mean
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, parse_json, read_json
@@ -243,7 +244,7 @@ def resume_and_train(train_steps: Any, loop: TrainLoop) -> Iterator[Any]:
     if hasattr(loop.world, "updates_done"):
         counted_by_world(loop)
     if loop._train_steps:
-        logging.info(f"Resuming the training of {file}: {loop._train_steps:,} updates were made before.")
+        logging.info(f"Resuming the training of {file}: {number_of(loop._train_steps, 'update')} made before.")
     with progress_bar(loop):
         run_plan.begin_plan(loop)
         trained = loop.agent

@@ -4,7 +4,7 @@ import time
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
-from polyagents.console import Bar, say
+from polyagents.console import Bar, number_of, say
 from polyagents.training_loop.callbacks import Callback, Report
 from polyagents.training_loop.summary import among_text
 from polyagents.training_loop.validation import METRICS
@@ -43,7 +43,7 @@ class ProgressBar(Callback):
     def on_train_begin(self, trainer: "Trainer") -> None:
         """Open the bar; say where a resumed run continues."""
         if trainer.updates:
-            say(f"Resuming the training of {trainer.files.file}: {trainer.updates:,} updates were made before.")
+            say(f"Resuming the training of {trainer.files.file}: {number_of(trainer.updates, 'update')} made before.")
         self.bar = TrainingBar(trainer.updates)
 
     def on_step_end(self, trainer: "Trainer") -> None:
@@ -62,7 +62,7 @@ class ProgressBar(Callback):
         """Print the metrics."""
         figures = ", ".join(f"{name} {report[name]:.3f}" for name in METRICS)
         among = among_text(report["candidates"], trainer.valid.ranked)
-        when = f"After {trainer.updates} updates" if trainer.updates else "Before the first update"
+        when = f"After {number_of(trainer.updates, 'update')}" if trainer.updates else "Before the first update"
         say(f"{when}: {figures}{' (best so far)' if trainer.is_best else ''}, among {among}")
 
     def on_train_end(self, trainer: "Trainer") -> None:

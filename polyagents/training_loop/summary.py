@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from polyagents.console import duration, in_columns
+from polyagents.console import duration, in_columns, number_of
 from polyagents.models.model_options import TowerOptions
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training_loop.schedule import is_late
@@ -54,7 +54,7 @@ class Summary:
     def lines(self) -> list[str]:
         """Return the summary, a line each."""
         took = "" if self.seconds is None else f" in {duration(self.seconds)}"
-        lines = ["", f"Training finished: {self.updates:,} updates{took}."]
+        lines = ["", f"Training finished: {number_of(self.updates, 'update')}{took}."]
         if self.keeps_start:
             model = "The model" if self.model_file is None else self.model_file
             lines.insert(
@@ -102,9 +102,9 @@ def among_text(candidates: float, ranked: str) -> str:
 def said_over(file: str | None, updates: int) -> str:
     """Return the sentence for a run that has ended before, so that a repeated one reads no example."""
     return (
-        f"{file} was trained to its end before ({updates:,} updates), so nothing is trained now. To train on "
-        f"other examples, give another model file (and {file} as init_model to start from it); for a longer run, give "
-        f"more updates or epochs."
+        f"{file} was trained to its end before ({number_of(updates, 'update')}), so nothing is trained now. To "
+        f"train on other examples, give another model file (and {file} as init_model to start from it); for a longer "
+        f"run, give more updates or epochs."
     )
 
 
@@ -126,7 +126,7 @@ def said_choices(values: Mapping[str, Any], given: Container[str], examples: int
         examples: training examples; None if their number is not known.
     """
     scheduler, warm_up = values["lr_scheduler"], values["warmup_updates"]
-    rises = "a tenth of the run" if warm_up is None else f"{warm_up} updates"
+    rises = "a tenth of the run" if warm_up is None else number_of(warm_up, "update")
     names = ("batchsize", "num_epochs", "learningrate", "reduction_type", "similarity", "precision")
     chosen = {name: values.get(name) for name in names}
     chosen |= {"lr_scheduler": f"{scheduler}, warm-up {rises}"}
@@ -135,6 +135,6 @@ def said_choices(values: Mapping[str, Any], given: Container[str], examples: int
     chosen = {name: value for name, value in chosen.items() if name not in given and value not in (None, -1)}
     parts = [f"{name} {value:.3g}" if isinstance(value, float) else f"{name} {value}" for name, value in chosen.items()]
     threads = torch.get_num_threads()
-    parts.append(f"{threads} threads" if threads > 1 else "1 thread")
-    counted = "" if examples is None else f" for {examples:,} examples"
+    parts.append(number_of(threads, "thread"))
+    counted = "" if examples is None else f" for {number_of(examples, 'example')}"
     return f"Chosen{counted}: {'; '.join(parts)}."

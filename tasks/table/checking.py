@@ -9,12 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from polyagents.console import number_of
 from polyagents.text.normalize import normalized
 
 Length = Callable[[str], int]
 """A text -> how long it is."""
 
-OFTEN, TIMES = 0.05, 5  # a label that is there as often, and answers a larger share of a split, is worth a sentence
+OFTEN, TIMES = 0.05, 5  # a label that is there as often, and answers a larger share of a split, is worth a sentence,
+EVEN = 1.5  # if the share is also larger than so many times that of each of as many labels in equal numbers
 FEW = 500  # training examples; the demo's bi-encoder has seen twice as many
 CUT = 0.1  # share of texts that are longer than what a model reads
 ALIKE, LONGER = 0.9, 0.8  # share of common words of two labels that may mean the same; if one only has more words
@@ -125,7 +127,8 @@ def warnings_of(splits: Mapping[str, Split], limits: tuple[int, int], unit: str)
     """
     train = splits["train"]
     if train.examples < FEW:
-        yield f"train has {train.examples:,} examples, which is few: expect little beyond what the backbone knows."
+        few = number_of(train.examples, "example")
+        yield f"train has {few}, which is few: expect little beyond what the backbone knows."
     for name, one in splits.items():
         yield from repetitions(name, one)
         yield from cut_texts(name, one, limits, unit)
@@ -144,15 +147,15 @@ def warnings_of(splits: Mapping[str, Split], limits: tuple[int, int], unit: str)
 def repetitions(name: str, split: Split) -> Iterator[str]:
     """Yield sentences about what is there more than once."""
     if doubled := split.examples - len(split.answers):
-        yield f"{name}: {doubled:,} examples repeat a context with the same label; keep one of each."
+        yield f"{name}: {number_of(doubled, 'example')} with the context and label of another; keep one of each."
     if doubled := len(split.answers) - len(split.contexts):
         yield (
-            f"{name}: {doubled:,} examples repeat a context with another label. If several labels are right, give "
-            f"them as one list (JSON lines, Parquet), so that none counts as wrong."
+            f"{name}: {number_of(doubled, 'example')} with the context of another, and another label. If several "
+            f"labels are right, give them as one list (JSON lines, Parquet), so that none counts as wrong."
         )
     if split.labels and len(split.labels) > 1:
         ((_, times),) = split.labels.most_common(1)
-        if times >= TIMES and (often := times / sum(split.labels.values())) > OFTEN:
+        if times >= TIMES and (often := times / sum(split.labels.values())) > max(OFTEN, EVEN / len(split.labels)):
             yield (
                 f"{name}: {often:.0%} of the labels are {split.most_used!r:.60}; a model learns to always say it. Keep "
                 f"fewer of them."
@@ -169,7 +172,7 @@ def labels_alike(labels: Iterable[str]) -> Iterator[str]:
     pairs = ((a, b) for (a, one), (b, other) in itertools.combinations(words, 2) if alike(one, other))
     if first := next(pairs, None):
         yield (
-            f"{1 + sum(1 for _ in pairs):,} pairs of labels are nearly equal, such as {first[0]!r:.80} and "
+            f"{number_of(1 + sum(1 for _ in pairs), 'pair')} of nearly equal labels, such as {first[0]!r:.80} and "
             f"{first[1]!r:.80}. If they differ in more than case, punctuation and articles, one counts as wrong if the "
             f"other is right. If they mean the same, write them alike."
         )
@@ -200,14 +203,15 @@ def candidate_faults(name: str, split: Split) -> Iterator[str]:
     """Yield sentences about the examples' own candidates, and about examples without a right one."""
     if split.unlabelled:
         use = "calibrate learns from them when to choose none" if name != "train" else "training skips them"
-        yield f"{name}: {split.unlabelled:,} examples have no label, so none of the candidates is right; {use}."
+        unlabelled = number_of(split.unlabelled, "example")
+        yield f"{name}: {unlabelled} without a label, so none of the candidates is right; {use}."
     if split.without_label:
         yield (
-            f"{name}: the candidates of {split.without_label:,} examples lack the label, which is then added to them; "
-            f"check that both columns spell it alike."
+            f"{name}: the candidates of {number_of(split.without_label, 'example')} lack the label, which is then "
+            f"added to them; check that both columns spell it alike."
         )
     if split.repeating:
-        yield f"{name}: {split.repeating:,} examples have a candidate more than once; write each once."
+        yield f"{name}: {number_of(split.repeating, 'example')} with a candidate more than once; write each once."
     if split.with_candidates and len(set(split.candidates)) > 1:
         low, high = min(split.candidates), max(split.candidates)
         yield (

@@ -34,15 +34,20 @@ def test_a_clean_table_has_no_warnings(said):
     assert "620 examples" in out and "examples 600 20" in out and "context length 2 / 2 / 2" in out
 
 
+def test_few_labels_in_nearly_equal_numbers_are_clean(said):
+    routes = [{"context": f"c {i}", "label": ("returns", "repairs", "invoices")[i % 7 % 3]} for i in range(600)]
+    assert "Nothing to warn of." in said(routes)
+
+
 @pytest.mark.parametrize(
     ("train", "valid", "warning"),
     [
         (rows(30), None, "train has 30 examples, which is few"),
-        (rows(600) + rows(3), None, "train: 3 examples repeat a context with the same label"),
+        (rows(600) + rows(3), None, "train: 3 examples with the context and label of another"),
         (
             [*rows(600), {"context": "question 0", "label": "b"}],
             None,
-            "train: 1 examples repeat a context with another",
+            "train: 1 example with the context of another, and",
         ),
         (rows(600), rows(9) + rows(3, 9_000), "9 of the 12 examples of valid are in train as well"),
         (
@@ -51,15 +56,20 @@ def test_a_clean_table_has_no_warnings(said):
             "14% of the labels are 'Ok !'",
         ),
         (
+            [{"context": f"c {i}", "label": "yes" if i % 10 else "no"} for i in range(600)],
+            None,
+            "90% of the labels are 'yes'",
+        ),
+        (
             rows(600) + [{"context": "w " * 300, "label": "b"}] * 99,
             None,
             "14% of the contexts are longer than 270 words",
         ),
-        ([*rows(600), {"context": "c", "label": "b", "candidates": ["a"]}], None, "candidates of 1 examples lack the"),
+        ([*rows(600), {"context": "c", "label": "b", "candidates": ["a"]}], None, "candidates of 1 example lack the"),
         (
             [*rows(600), {"context": "c", "label": "b", "candidates": ["b", "b"]}],
             None,
-            "1 examples have a candidate more",
+            "1 example with a candidate more",
         ),
         (
             rows(600) + [{"context": f"c {n}", "label": "b", "candidates": ["b", *"cd"[:n]]} for n in (1, 2)],
@@ -70,12 +80,12 @@ def test_a_clean_table_has_no_warnings(said):
         (
             [*rows(600), {"context": "c", "label": "Answer 7!"}],
             None,
-            "1 pairs of labels are nearly equal, such as 'answer 7' and 'Answer 7!'.",
+            "1 pair of nearly equal labels, such as 'answer 7' and 'Answer 7!'.",
         ),
         (
             [*rows(600), {"context": "c", "label": "we ship in two days"}],
             [{"context": "d", "label": "We ship orders in two days."}, {"context": "e", "label": "..."}],
-            "1 pairs of labels are nearly equal, such as 'we ship in two days' and 'We ship orders in two days.'",
+            "1 pair of nearly equal labels, such as 'we ship in two days' and 'We ship orders in two days.'",
         ),
     ],
 )

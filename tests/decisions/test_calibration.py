@@ -84,7 +84,7 @@ def test_right_answers_without_exception_are_no_certainty():
     assert 0.95 < probability < 0.999
 
 
-@pytest.mark.parametrize(("inside", "outside", "said"), [(49, 0, "49 examples have a right"), (60, 9, "9 of the 69")])
+@pytest.mark.parametrize(("inside", "outside", "said"), [(49, 0, "49 examples with a right"), (60, 9, "9 of the 69")])
 def test_too_few_examples_are_refused(inside, outside, said):
     scored, _ = simulated(inside + outside)
     scored.right[inside:] = False
@@ -292,7 +292,7 @@ def test_a_pipeline_is_calibrated_as_one(model, trained):
             "1 of 2 examples",
         ),
         ([{"context": "a", "label": str(number)} for number in range(1001)], None, "1,001 different labels"),
-        (EXAMPLES[:49], None, "49 examples have a right option"),
+        (EXAMPLES[:49], None, "49 examples with a right option"),
         (
             [{"context": f"{n}", "label": "b"} for n in range(50)],
             None,

@@ -198,7 +198,7 @@ def test_an_index_decides_as_its_texts(calibrated, tmp_path, monkeypatch):
 
 def test_another_number_of_options_is_said(calibrated):
     found = Ranker.load(calibrated("bi")).decide(CONTEXT, [str(number) for number in range(20)])
-    assert "fitted for 1 to 10 options, and these are 20" in found.notes[0]
+    assert "fitted for 1 to 10 options, and not for 20" in found.notes[0]
 
 
 def test_decide_writes_a_line_for_each(calibrated, tmp_path, monkeypatch, capsys):

@@ -80,7 +80,7 @@ def test_a_resumed_training_says_so(colours, tmp_path, capsys):
     flags = ("train_model", "-m", KINDS["bi"], "-mf", tmp_path / "M", *colours, *TINY)
     first = forked(*flags, "--max-train-steps", 2)
     again = forked(*flags, "--max-train-steps", 3)
-    said = f"Resuming the training of {tmp_path / 'M'}: 2 updates were made before."
+    said = f"Resuming the training of {tmp_path / 'M'}: 2 updates made before."
     assert said not in first.out and said in again.out, again.out + again.err
     flags = [f"{flag}.tuned" if flag == tmp_path / "M" else flag for flag in flags]
     tuned = forked(*flags, "--max-train-steps", 1, "--init-model", tmp_path / "M")
@@ -92,7 +92,7 @@ def test_a_resumed_training_from_python_says_so(tmp_path, capsys):
     for epochs in (1, 2):
         Ranker.train(PAIRS, tmp_path / "M", model="bi", **SMALL | {"num_epochs": epochs, "progress": True})
     (line,) = [line for line in capsys.readouterr().err.splitlines() if "Resuming" in line]
-    assert line == f"Resuming the training of {tmp_path / 'M'}: 2 updates were made before."
+    assert line == f"Resuming the training of {tmp_path / 'M'}: 2 updates made before."
 
 
 def test_a_finished_training_given_again_says_that_it_trains_nothing(tmp_path, capsys):

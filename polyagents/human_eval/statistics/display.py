@@ -13,11 +13,6 @@ if TYPE_CHECKING:
 LONGEST_NAME = 34  # characters
 
 
-def count(number: int, noun: str, plural: str = "") -> str:
-    """Write a number of things: 1 pair, 2,000 pairs; 2 replies, if the plural is given."""
-    return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
-
-
 def interval(estimate: "Estimate") -> str:
     """Write an interval in percent, 55.1 to 68.4; "" if it is not known."""
     return "" if math.isnan(estimate.low) else f"{100 * estimate.low:.1f} to {100 * estimate.high:.1f}"

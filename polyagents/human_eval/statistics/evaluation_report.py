@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 import jinja2
 
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.evaluation.intervals import RESAMPLES
 from polyagents.files.atomic import atomic_write
@@ -99,6 +100,7 @@ def page(
         fastest=FASTEST,
         comparisons=sum(len(section.matchups) for section in found),
         display=display,
+        number_of=number_of,
         shade=shade,
     )
 

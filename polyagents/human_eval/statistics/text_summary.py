@@ -2,8 +2,9 @@
 
 from collections.abc import Sequence
 
+from polyagents.console import number_of
 from polyagents.human_eval.records import HIGHEST, LOWEST, RatedChat
-from polyagents.human_eval.statistics.display import count, number, p_value, percent, printable
+from polyagents.human_eval.statistics.display import number, p_value, percent, printable
 from polyagents.human_eval.statistics.filtering import FAILED, FilteredJudgement, reasons
 from polyagents.human_eval.statistics.ratings import ModelRating
 from polyagents.human_eval.statistics.report_sections import Section
@@ -33,7 +34,7 @@ def counted(filtered: Sequence[FilteredJudgement]) -> str:
     """Say how much was judged, and by how many."""
     used = [one.judgement for one in filtered if not one.left_out]
     people, pairs = len({j.annotator for j in used}), len({j.pair for j in used})
-    counts = f"{count(len(used), 'judgement')} of {count(pairs, 'pair')} by {count(people, 'annotator')}"
+    counts = f"{number_of(len(used), 'judgement')} of {number_of(pairs, 'pair')} by {number_of(people, 'annotator')}"
     return f"{counts}; left out: {reasons(filtered) or 'none'}."
 
 
@@ -52,7 +53,7 @@ def agreed(section: Section) -> str:
         return "Agreement: unknown, because no pair was judged by two annotators."
     found = section.agreement
     alpha = "not defined (nobody ever differed)" if found.alpha is None else number(found.alpha)
-    return f"Agreement on {count(found.pairs, 'pair')}: {percent(found.share)}; Krippendorff's alpha {alpha}"
+    return f"Agreement on {number_of(found.pairs, 'pair')}: {percent(found.share)}; Krippendorff's alpha {alpha}"
 
 
 def rating_summary(chats: Sequence[RatedChat], rated: Sequence[ModelRating]) -> str:
@@ -65,12 +66,13 @@ def counted_chats(chats: Sequence[RatedChat]) -> str:
     used = [chat for chat in chats if chat.passed]
     people, failed = len({chat.annotator for chat in used}), len(chats) - len(used)
     left_out = f"{failed:,} ({FAILED})" if failed else "none"
-    return f"{count(len(used), 'chat')} of {count(people, 'person', 'people')} with models; left out: {left_out}."
+    of_people = number_of(people, "person", "people")
+    return f"{number_of(len(used), 'chat')} of {of_people} with models; left out: {left_out}."
 
 
 def rating_line(rated: ModelRating) -> str:
     """Write a line about the ratings of one model."""
     said = [f"mean rating {number(rated.mean)} of {LOWEST} to {HIGHEST}"] if rated.mean else []
     if rated.good:
-        said.append(f"{percent(rated.good)} of {count(rated.rated, 'rated reply', 'rated replies')} good")
-    return f"{printable(rated.model)}, {count(rated.chats, 'chat')}: {'; '.join(said) or 'not rated'}"
+        said.append(f"{percent(rated.good)} of {number_of(rated.rated, 'rated reply', 'rated replies')} good")
+    return f"{printable(rated.model)}, {number_of(rated.chats, 'chat')}: {'; '.join(said) or 'not rated'}"

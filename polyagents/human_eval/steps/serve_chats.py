@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import positive_int, refuse_given, seed_number
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.files.lines import opened, text_lines
 from polyagents.human_eval.conversations import clean
-from polyagents.human_eval.statistics.display import count
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store, open_store
 from polyagents.human_eval.steps.load_partners import check_model_file, load_partners
 from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, for_parlai, parlai_for
@@ -87,8 +87,9 @@ def run(opt: Mapping[str, Any]) -> None:
         chosen["conversations"] = study.each if study else opt["conversations"] or CONVERSATIONS
         chats = ChatStore(store, ChatPlan(list(partners), personas, problems=problems, **chosen))
         what = (
-            f"{count(study.places if study else len(invited), 'person', 'people')}, "
-            f"{count(chosen['conversations'], 'chat')} of each, {count(len(partners), 'model')}, in {store.name}"
+            f"{number_of(study.places if study else len(invited), 'person', 'people')}, "
+            f"{number_of(chosen['conversations'], 'chat')} of each, {number_of(len(partners), 'model')}, "
+            f"in {store.name}"
         )
         make_app = functools.partial(create_app, chats, ChatModels(partners, opt["seed"]))
         serve_pages(opened, opt, store, make_app, what)
