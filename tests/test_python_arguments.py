@@ -12,6 +12,7 @@ from polyagents.models.model_options import RankingOptions
 from polyagents.training_loop.callbacks import Callback
 
 PAIRS = [{"context": f"question {number}", "label": f"answer {number}"} for number in range(4)]
+TABLES = [pd.DataFrame(PAIRS), pa.Table.from_pylist(PAIRS)]
 TINY = {"backbone": "scratch:tiny", "max_train_steps": 1, "progress": False}
 ROWS = [{"id": "a", "text": "hello", "year": 2020, "new": True}, {"id": "b", "text": "bye", "year": 2021, "new": False}]
 FIELDS = ["year:int", "new:bool"]
@@ -37,7 +38,7 @@ OTHER_TYPES = [
     (lambda ranker: Ranker.train(PAIRS, valid=5, **TINY), "valid is int; give a list of dicts"),
     *(
         (lambda ranker, given=given: Ranker.train(given, **TINY), "examples is .*; give a list of dicts")
-        for given in (None, 5, Path("pairs.csv"), "pairs.csv", PAIRS[0], pd.DataFrame(PAIRS))
+        for given in (None, 5, Path("pairs.csv"), "pairs.csv", PAIRS[0], *TABLES)
     ),
     (lambda ranker: ranker.calibrate(5), "examples is int"),
     (lambda ranker: ranker.calibrate(PAIRS, rerank="M"), "rerank is 'M'; give a Ranker"),

@@ -29,8 +29,9 @@ class Header(NamedTuple):
 def header_of(file: BinaryIO, name: str) -> Header:
     """Read the first row of a file at its beginning.
 
-    Cells are divided by tabs in a .tsv file, else by the first of comma, semicolon and tab that is in the first line,
-    since spreadsheets write semicolons in many countries. A line before it, such as `sep=;`, is Excel's, and decides.
+    Cells are divided by tabs in a .tsv file, else by the first comma, semicolon or tab of the first line that is not
+    between quotes, since spreadsheets write semicolons in many countries. A line before it, such as `sep=;`, is
+    Excel's, and decides.
 
     Args:
         name: the file's name, also in error sentences.
@@ -42,8 +43,8 @@ def header_of(file: BinaryIO, name: str) -> Header:
     if named := re.fullmatch(rb'"?sep=([,;\t|])"?\r?\n', head):
         delimiter = named[1].decode()
     else:
-        possible = "\t" if name.lower().endswith(".tsv") else ",;\t"
-        delimiter = next((one for one in possible if one.encode() in head), possible[0])
+        found = re.search(rb"[,;\t]", re.sub(rb'"[^"]*"', b"", head))
+        delimiter = "\t" if name.lower().endswith(".tsv") else found[0].decode() if found else ","
         file.seek(0)
     return Header(next(rows_of(file, name, delimiter), []), delimiter)
 

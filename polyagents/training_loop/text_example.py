@@ -28,10 +28,11 @@ class TextExample(NamedTuple):
 
 def check_examples(given: Any, name: str) -> Iterable[Any]:
     """Return examples that are read one by one, or by their place; an InputError says if they cannot be."""
-    if not has_items(given):
+    if not has_items(given) or hasattr(given, "columns"):  # of polars or pyarrow, whose loops find columns
         raise InputError(
             f"{name} is {type(given).__name__}; give a list of dicts with context and label, such as the to_dict"
-            f"('records') of a pandas.DataFrame, or a datasets.Dataset (its load_dataset reads files)."
+            f"('records') of a pandas.DataFrame, the to_dicts() of polars or the to_pylist() of pyarrow, or a "
+            f"datasets.Dataset (its load_dataset reads files)."
         )
     return given.tolist() if hasattr(given, "iloc") else given  # a Series of pandas is read by its labels
 

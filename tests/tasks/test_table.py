@@ -179,8 +179,10 @@ def test_what_does_not_fit_is_one_sentence(name, content, said, tmp_path):
 @pytest.mark.parametrize(
     "content", ["sep=;\r\n{}", '"sep=;"\r\n{}', "\r\n{}", "{}"], ids=["Excel's", "quoted", "blank", "plain"]
 )
-def test_the_first_lines_say_what_divides_cells(content, tmp_path):
-    rows = "context;label\r\nhi, you;fine\r\n"
+@pytest.mark.parametrize("rows", ["context;label;price, EUR", '"context";"label";"a, b"', '"note, old";context;label'])
+def test_the_first_lines_say_what_divides_cells(content, rows, tmp_path):
+    cells = {"context": "hi, you", "label": "fine"}
+    rows += "\r\n" + ";".join(cells.get(name.strip('"'), "3") for name in rows.split(";"))
     (tmp_path / "train.csv").write_text("\ufeff" + content.format(rows), encoding="utf-8", newline="")
     (message,) = told(TASK, "train", table_path=str(tmp_path))
     assert (message["text"], label(message)) == ("hi, you", "fine")
