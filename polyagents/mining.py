@@ -104,10 +104,11 @@ def pool_in(folder: str, texts: Texts, model: TwoTowerModel) -> CandidateStore:
     """Encode the candidates that negatives come from in fp32; vectors of an earlier run are used again.
 
     Raises:
-        InputError: the disk is full, or the folder may not be written.
+        InputError: the disk is full, the folder may not be written, or another version wrote it.
     """
     encoder = CandidateEncoder.of(model, "fp32")
     with index_folder(folder, "--outfile"):
+        Manifest.read(folder)  # refuses another version's, which would otherwise be found after the encoding
         # Not Ranker.index, which reads lines: a label may have several.
         shards = write_shards(folder, texts, encoder, Worker())
         Manifest(encoder.model, fingerprint([texts.keys.tobytes()]), encoder.stored_as, shards).commit(folder)

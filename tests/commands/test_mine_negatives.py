@@ -314,3 +314,12 @@ def test_a_killed_run_leaves_no_file_and_the_next_one_completes(command, trained
     line, _, acts = command(*colours)
     assert line["examples"] == len(acts) == 30
     assert shard.stat() == before  # not encoded again
+
+
+def test_a_pool_of_another_version_is_refused_before_anything_is_encoded(pool, tmp_path, monkeypatch):
+    pool("bi")
+    path = tmp_path / "pool" / "manifest.json"
+    path.write_text(path.read_text().replace("polyagents-candidates-1", "polyagents-candidates-2"))
+    monkeypatch.setattr(mining, "write_shards", lambda *_: pytest.fail("it was encoded"))
+    with pytest.raises(InputError, match="or delete this one to have it built anew"):
+        pool("bi")
