@@ -11,7 +11,6 @@ import torch
 from polyagents.backends.export_folder import (
     FORMAT,
     ExportManifest,
-    GraphFiles,
     fingerprints,
     folder_of,
     publish,
@@ -51,15 +50,15 @@ def export_model(model: RankingModel, model_file: str, to: str, int8: bool = Fal
             f"torch."
         )
     folder, calls = folder_of(model_file, runtime), recorded_calls(model)
-    graphs: list[GraphFiles] = []
+    written: list[tuple[str, str, dict[str, int]]] = []
     differences = [0.0]
     with temporary_folder(folder) as temporary:
         for name, encoder in encoders_of(model.module).items():
             for number, same_way in enumerate(calls[name].values()):
                 path = os.path.join(temporary, f"{name}{number}{runtime.endings[0]}")
                 differences.append(write_graph(encoder, same_way, path, runtime, int8))
-                axes = {given: value.ndim for given, value in same_way[0].items()}
-                graphs.append(store_graph(folder, path, name, axes, runtime))
+                written.append((path, name, {given: value.ndim for given, value in same_way[0].items()}))
+        graphs = [store_graph(folder, *graph, runtime) for graph in written]  # all or none
         encoders = fingerprints(encoders_of(model.module))
         publish(folder, ExportManifest(FORMAT, int8, encoders, [vars(graph) for graph in graphs]), runtime)
     return folder, max(differences)

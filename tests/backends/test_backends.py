@@ -8,6 +8,7 @@ import shlex
 import shutil
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from types import SimpleNamespace
 
 import numpy as np
@@ -416,6 +417,21 @@ def test_what_computes_something_else_is_not_published(trained, tmp_path, monkey
     with pytest.raises(InputError, match="does not compute the same as torch"):
         export_model(Ranker.load(file).model, str(file), "onnx")
     assert {path.name for path in (tmp_path / "M.onnx").iterdir()} - {".lock"} == {".polyagents-export"}
+
+
+def test_no_graph_is_left_if_a_later_one_cannot_be_written(trained, tmp_path, monkeypatch):
+    file, written = copy_model(trained("bi"), tmp_path / "M"), []
+
+    def first_only(encoder, calls, path, *_):
+        if written:
+            raise InputError("no operator")
+        written.append(Path(path).write_text("a graph"))
+        return 0.0
+
+    monkeypatch.setattr(exporting, "write_graph", first_only)
+    with pytest.raises(InputError, match="no operator"):
+        export_model(Ranker.load(file).model, str(file), "onnx")
+    assert not list((tmp_path / "M.onnx").glob("*.onnx"))
 
 
 @pytest.mark.parametrize(
