@@ -83,9 +83,8 @@ def atomic_write(path: str):  # type: ignore[no-untyped-def]
     except (OSError, SafetensorError) as error:
         full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
         reason = "the disk is full" if full else getattr(error, "strerror", None) or str(error)
-        raise InputError(
-            f"{path} cannot be written ({reason}); finished work is kept, and the same command resumes from there."
-        ) from error
+        change = "free some space, and try again" if full else "give a folder that is there and that you may write to"
+        raise InputError(f"{path} cannot be written ({reason}); finished work is kept: {change}.") from error
     finally:
         with contextlib.suppress(OSError):
             os.remove(temporary)

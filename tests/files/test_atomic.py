@@ -1,5 +1,6 @@
 """Files and folders are whole or absent, and what a killed process left of them goes at the next write."""
 
+import errno
 import os
 import re
 import signal
@@ -85,8 +86,16 @@ def test_the_names_of_unfinished_files_are_known():
     assert re.fullmatch(f"a{TEMPORARY}", temporary_name("a")) and re.fullmatch(f"a{TEMPORARY}", "a.0123abcd.tmp")
 
 
+@pytest.mark.parametrize(
+    ("number", "change"), [(errno.ENOSPC, "free some space"), (errno.EACCES, "give a folder"), (errno.EROFS, "give a")]
+)
+def test_what_to_change_follows_from_why_a_file_cannot_be_written(number, change, tmp_path):
+    with pytest.raises(InputError, match=change), atomic_write(str(tmp_path / "it")):
+        raise OSError(number, os.strerror(number))
+
+
 def test_a_folder_that_is_not_there(tmp_path):
-    with pytest.raises(InputError, match="cannot be written"):
+    with pytest.raises(InputError, match="give a folder that is there"):
         write_text(str(tmp_path / "none" / "it"), "a")
 
 
