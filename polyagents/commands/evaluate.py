@@ -108,7 +108,7 @@ def decided(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
 
 def decisions_of_model(opt: Mapping[str, Any], file: str, examples: "DecisionExamples") -> dict[str, Any]:
     """Measure the decisions of a calibrated model, or return a note that says why its calibration does not hold."""
-    from polyagents.decisions.calibration import measured, misfit, other_count, plain
+    from polyagents.decisions.calibration import measured, misfit, other_count, other_options, plain
     from polyagents.decisions.scoring import scores_of
 
     ranker = load_with_flags(opt, file)
@@ -117,7 +117,7 @@ def decisions_of_model(opt: Mapping[str, Any], file: str, examples: "DecisionExa
     if problem := misfit(calibration, ranker.identity, None, 0):
         return {"note": problem}
     scored = scores_of(ranker.model, examples, None, 0)
-    note = other_count(calibration, scored.scores.shape[1])
+    note = other_count(calibration, scored.scores.shape[1]) or other_options(calibration, examples)
     return plain(measured(calibration, scored)) | ({"note": note} if note else {})
 
 

@@ -245,6 +245,18 @@ def other_count(found: Calibration, options: int) -> str | None:
     return f"The calibration was fitted for {fitted} options, and not for {options:,}: probabilities may be off."
 
 
+def digest_of_options(examples: DecisionExamples) -> str | None:
+    """Return a digest of the options of all examples, in any order; None if each has its own."""
+    return None if examples.shared is None else fingerprint(sorted(examples.shared.texts))[:16]
+
+
+def other_options(found: Calibration, examples: DecisionExamples) -> str | None:
+    """Say that a calibration was fitted to other options than those of examples; None if it was not."""
+    if found.made_for.options in (None, digest_of_options(examples)):
+        return None
+    return "The calibration was fitted to other options than these of the task: probabilities may be off."
+
+
 # ---- made of examples, and measured on others -----------------------------------------------------------------------
 
 
@@ -262,7 +274,7 @@ def calibration_of(
         str(identity),
         None if second is None else str(second[1]),
         None if second is None else rerank_top,
-        None if examples.shared is None else fingerprint(sorted(examples.shared.texts))[:16],  # in any order
+        digest_of_options(examples),
         min(counts),
         max(counts),
         examples.digest(),

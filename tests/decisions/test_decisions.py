@@ -277,14 +277,19 @@ def test_calibrate_fits_to_a_task_and_evaluate_measures_it(model, tmp_path, caps
 @pytest.mark.parametrize(
     ("damage", "candidates", "said"),
     [
-        (None, ["", "\tlabel_candidates:so you like red|bye"], "1 of 2 examples have no candidates"),
-        ("{", ["", ""], "calibration.json cannot be read"),
-        (None, [f"\tlabel_candidates:{'|'.join(map(str, range(20)))}"] * 2, "fitted for 1 to 10 options"),
+        (str, ["", "\tlabel_candidates:so you like red|bye"], "1 of 2 examples have no candidates"),
+        (lambda text: text[:1], ["", ""], "calibration.json cannot be read"),
+        (str, [f"\tlabel_candidates:{'|'.join(map(str, range(20)))}"] * 2, "fitted for 1 to 10 options"),
+        (
+            lambda text: text.replace('"options": null', '"options": "0"'),
+            ["\tlabel_candidates:so you like red|bye"] * 2,
+            "fitted to other options than these of the task",
+        ),
     ],
 )
 def test_rankings_are_measured_whatever_the_decisions_are(calibrated, tmp_path, capsys, damage, candidates, said):
     file = copy_model(calibrated("bi"), tmp_path / "bi")
-    Path(path_of(file)).write_text(damage or Path(path_of(calibrated("bi"))).read_text())
+    Path(path_of(file)).write_text(damage(Path(path_of(calibrated("bi"))).read_text()))
     rows = (f"text:i like red\tlabels:so you like red{own}\tepisode_done:True\n" for own in candidates)
     (tmp_path / "t.txt").write_text("".join(rows))
     task = ("-t", "fromfile:parlaiformat", "--fromfile-datapath", tmp_path / "t.txt")
