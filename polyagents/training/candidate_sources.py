@@ -149,7 +149,8 @@ class TrainingCandidates:
         """Say once that labels with different texts have the same tokens, such as emoji that a vocabulary lacks."""
         texts: dict[tuple[int, ...], str] = {}
         for text, ids in () if self._said_alike else (label.candidate for label in labels):
-            if normalized(first := texts.setdefault(ids, text)) != normalized(text):
+            first = texts.setdefault(ids, text)
+            if first != text and normalized(first) != normalized(text):
                 self._said_alike = True
                 say(
                     f"The labels {first!r:.60} and {text!r:.60} have the same tokens: the model's vocabulary or its "
