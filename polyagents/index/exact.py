@@ -76,6 +76,8 @@ def search(query: Query, vectors: Vectors, k: int, allowed: np.ndarray | None = 
         return TopCandidates(np.empty((len(query), 0), np.int64), np.empty((len(query), 0), np.float32))
     if allowed is not None and count < FEW * len(allowed):
         return search_few(query, vectors, k, np.flatnonzero(allowed))
+    # A GPU holds all vectors and ranks them in one go. Its rounding may hide one of the best: a context for which that
+    # cannot be ruled out is searched again, with bounds.
     there = resident(vectors, query.device)
     if there is not None and allowed is not None:
         there = with_alive(there, allowed)
@@ -105,7 +107,7 @@ def search_blocks(query: Query, vectors: Vectors, k: int, allowed: np.ndarray | 
     scan = Scan(query.context)
     best = [Best(k) for _ in range(len(query))]
     bars = torch.full((len(query),), -torch.inf, device=query.device)
-    rows = max(SCAN_PRODUCTS // query.products, 512)
+    rows = max(SCAN_PRODUCTS // query.products, 512)  # fewer would leave the time to Python
     for block in blocks_on(vectors, query.device, allowed):
         for part in block.split(rows):
             bounds = query.scorer.upper_bound(scan.largest_products(part))  # [n, B], of scores

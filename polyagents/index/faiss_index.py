@@ -154,12 +154,14 @@ def empty_index(index_type: str, store: CandidateStore) -> Any:
         raise InputError(reason)
     index: Any
     if index_type == "hnsw":
+        # fp16 needs half the memory; what is found so is scored again with the store's own vectors.
         index = faiss.index_factory(store.width, f"HNSW{HNSW_LINKS},SQfp16", faiss.METRIC_INNER_PRODUCT)
         index.hnsw.efConstruction = HNSW_BUILD
         return index
+    # Files are often sorted, so candidates from all of the store: clusters of its beginning would not fit the rest.
     sample = store.rows(np.linspace(0, store.slots - 1, min(store.slots, TRAINED_ON)).astype(np.int64)).numpy()
     lists = clusters(store.slots)
-    kind = f"IVF{lists},PQ{store.width // PQ_NUMBERS}x4fs"
+    kind = f"IVF{lists},PQ{store.width // PQ_NUMBERS}x4fs"  # 4 bits, in the order in which SIMD reads them
     index = faiss.index_factory(store.width, kind, faiss.METRIC_INNER_PRODUCT)
     say(f"Learning {lists} clusters from {len(sample):,} candidates.")
     index.train(sample)
@@ -240,6 +242,7 @@ def open_shortlist(store: CandidateStore) -> FaissShortlist | None:
         index = faiss.read_index(path)
     except (OSError, RuntimeError) as error:
         raise damaged from error
+    # Its numbers would name other candidates, or none.
     if (index.ntotal, index.d) != (store.slots, store.width):
         raise damaged
     return FaissShortlist(index)

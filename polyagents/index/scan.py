@@ -123,6 +123,7 @@ def scan_times(width: int, wide: bool) -> dict[torch.dtype, float]:
     generator = torch.Generator().manual_seed(0)
     vectors, asked = torch.randn(ROWS, width, generator=generator), MANY if wide else NARROWEST
     context = vectors[:asked]
+    # Stored vectors are in bf16 or int8: in fp32, a scan has to convert them first, which is a part of its time.
     operands = {torch.float32: (vectors.bfloat16(), context)}
     if has_bf16():
         operands[torch.bfloat16] = (vectors.bfloat16(), context.bfloat16())

@@ -42,6 +42,7 @@ class PolyEncoder(TwoTowers):
         self.codes = None
         if self.vectors_are == "codes":
             self.codes = nn.Parameter(initial_codes(options.codes_init, self.m, encoder.width))
+        # Cosines need the same factor here as in the loss: between -1 and 1, a softmax would weigh all vectors alike.
         scaled = options.poly_attention_type == "sqrt"
         self.sharpness = self.logit_scale * (encoder.width**-0.5 if scaled else 1.0)
 

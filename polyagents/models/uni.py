@@ -26,6 +26,8 @@ class UniEncoder(Joint):
         """Score a chunk of rows [r, T]: [r, K], the place of a candidate that a shorter list lacks included."""
         self.check_backbone()
         causal = self.encoder.causal
+        # No candidate sees another, and each has the positions that directly follow the context: its states are those
+        # of a row in which it is alone.
         states = self.encoder(chunk, chunk.together(causal), chunk.positions)
         vectors = reduce_places(states, chunk.places, chunk.longest_list, self.kind, self.m, causal)
-        return self.linear_scores(vectors[:, 1:])[..., 0]
+        return self.linear_scores(vectors[:, 1:])[..., 0]  # the first is the context's
