@@ -57,6 +57,10 @@ def parser() -> argparse.ArgumentParser:
         type=positive_int,
         help="evaluate the first N, whole dialogues in order; by default all",
     )
+    parser.add_argument(
+        "--options-file",
+        help="the options of the decisions of calibrated models, if calibrate was given a file of them",
+    )
     parser.add_argument("--out", help="a file for the report as JSON")
     parser.add_argument("--trec-run", help="a file for the rankings of the first model, in TREC's format")
     parser.add_argument("--trec-qrels", help="a file for the right answers, in TREC's format")
@@ -66,10 +70,12 @@ def parser() -> argparse.ArgumentParser:
 def run(opt: Mapping[str, Any]) -> None:
     """Rank, measure, print the table, write the files."""
     check_flags(opt)
+    from polyagents.commands.decide import read_options
     from polyagents.evaluation import report  # imports SciPy and torch: errors in flags are reported before
     from polyagents.files.atomic import write_text
     from polyagents.parlai_agents.evaluating import evaluate
 
+    options = None if opt["options_file"] is None else read_options(opt["options_file"])
     first, *others = opt["evaluated"]
     found = evaluate(first, opt["num_examples"], opt["trec_run"], opt["trec_qrels"])
     models = [found, *(evaluate(other, opt["num_examples"]) for other in others)]
@@ -81,7 +87,7 @@ def run(opt: Mapping[str, Any]) -> None:
             )
     measured = report.measure(models)
     task = {"task": opt["task"], "datatype": opt["datatype"], "batchsize": opt["batchsize"]}
-    decisions = decided(opt["evaluated"])
+    decisions = decided(opt["evaluated"], options)
     if opt["out"]:
         write_text(opt["out"], json.dumps(report.as_json(measured, task) | {"decisions": decisions}, indent=2) + "\n")
     print(report.as_text(measured, f"{opt['task']}, {opt['datatype']}"))
@@ -89,13 +95,17 @@ def run(opt: Mapping[str, Any]) -> None:
         print("\n".join(["", "Decisions, by the models' calibrations", "", *decision_lines(decisions)]))
 
 
-def decided(models: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """Measure the decisions of the models that are calibrated, by file; a note says what is wrong with it."""
+def decided(models: Sequence[Mapping[str, Any]], options: Any = None) -> dict[str, dict[str, Any]]:
+    """Measure the decisions of the models that are calibrated, by file; a note says what is wrong with it.
+
+    Args:
+        options: what is decided between, as `Ranker.decide` takes them; None for the task's own.
+    """
     from polyagents.decisions.calibration import path_of
     from polyagents.parlai_agents.decision_task import examples_of_task
     from polyagents.zoo.resolve import zoo_file
 
-    examples, found = functools.cache(lambda: examples_of_task(models[0])), {}
+    examples, found = functools.cache(lambda: examples_of_task(models[0], options)), {}
     for opt in models:
         file = zoo_file(opt["model_file"], opt["datapath"])
         if os.path.exists(path_of(file)):
@@ -148,6 +158,6 @@ def check_flags(opt: Mapping[str, Any]) -> None:
     flags = {f"--{name.replace('_', '-')}": opt[name] for name in ("out", "trec_run", "trec_qrels")}
     given = {flag: path for flag, path in flags.items() if path is not None}
     for flag, path in given.items():
-        check_out_file(flag, path, (opt["model_file"], *(opt["compare"] or ()), *files_read(opt)))
+        check_out_file(flag, path, (opt["model_file"], *(opt["compare"] or ()), opt["options_file"], *files_read(opt)))
     if len({os.path.realpath(path) for path in given.values()}) < len(given):
         raise InputError(f"{', '.join(given)} name the same file; give each its own name.")

@@ -265,6 +265,16 @@ def test_calibrate_fits_to_a_task_and_evaluate_measures_it(model, tmp_path, caps
     own("calibrate", *task, "--text-truncate", 8)
     assert Ranker.load(file, text_truncate=8).decide("i like red", options).calibrated
     assert "has changed" in Ranker.load(file).decide("i like red", options).notes[0]
+    (tmp_path / "routes.json").write_text(json.dumps({"red": ["so you like red"], "else": ["blue", "pink"]}))
+    for split, times in (("valid", 30), ("test", 4)):
+        rows = "i like red 1,red\ni like blue 1,else\nwhat is 1 ?,\n" * times
+        (folder / f"{split}.csv").write_text(f"context,label\n{rows}")
+    given = ("--options-file", tmp_path / "routes.json")
+    own("calibrate", *task, *given)
+    for same in ((), given):  # with other options than those it was fitted to, a note says so
+        own("evaluate", *task, "-dt", "test", *same, "--out", tmp_path / "out.json")
+        (found,) = json.loads((tmp_path / "out.json").read_text())["decisions"].values()
+        assert ("note" in found) != bool(same) and found["figures"]["examples"] == 12
     own("calibrate", *task)
     with pytest.raises(InputError, match="is what the model was trained on"):
         own("calibrate", *task, "-dt", "train")
@@ -283,7 +293,7 @@ def test_calibrate_fits_to_a_task_and_evaluate_measures_it(model, tmp_path, caps
         (
             lambda text: text.replace('"options": null', '"options": "0"'),
             ["\tlabel_candidates:so you like red|bye"] * 2,
-            "fitted to other options than these of the task",
+            "fitted to other options (--options-file)",
         ),
     ],
 )
