@@ -33,7 +33,7 @@ SHARES = (0.001, 0.01, 0.03, 0.1, 0.2, 0.5, 1.0)
 LARGE = 0.1  # shares up to which candidates are gathered, and from which on the graph is asked, whatever the default
 TOP = 10
 ALWAYS, NEVER = 2.0, 0.0  # shares below which candidates are gathered
-GRAPH = 0  # in place of approximate.SCANNED: the graph is always asked
+GRAPH = 0  # instead of approximate.SCANNED: the graph is always asked
 Row = dict[str, Any]
 
 

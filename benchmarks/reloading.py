@@ -162,7 +162,7 @@ def asking(url: str, bodies: list[bytes], clients: int) -> Iterator[list[Span]]:
             answer = connection.getresponse()
             answer.read()
             if answer.status != 200:
-                raise RuntimeError(f"{answer.status} in place of an answer")
+                raise RuntimeError(f"{answer.status} instead of an answer")
             spans.append((begin, time.perf_counter()))
 
     asked = Clients(ask, ((number,) for number in range(clients)))

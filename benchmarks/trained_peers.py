@@ -3,7 +3,7 @@
     python -m polyagents.benchmarks.trained_peers bi --backbone MINILM -t polyagents.tasks.table --table-path TABLE \
         -dt test --seconds 600
 
-`cross` in place of `bi` trains its CrossEncoder. TABLE is one of default_flags.py; any other task with candidates will
+`cross` instead of `bi` trains its CrossEncoder. TABLE is one of default_flags.py; any other task with candidates will
 do. Both have its MultipleNegativesRankingLoss, bi with cosine times 20, cross with the number of negatives and the
 sigmoid that are its defaults. The folder's own pooling and lengths; AdamW with a rate that rises over a tenth of the
 time and then falls to 0. Prints R@1; labels lose ties.

@@ -86,7 +86,7 @@ def serving(opt: argparse.Namespace, name: str, servers: int, program: list[str]
     try:
         for replica in replicas:
             replica.environment["OMP_NUM_THREADS"] = str(threads)
-            replica.command[1:3] = program  # in place of ALONE
+            replica.command[1:3] = program  # instead of ALONE
             replica.start()
         for replica in replicas:
             replica.wait()

@@ -63,7 +63,7 @@ class Output:
         return getattr(self.stream, name)
 
     def write(self, text: str) -> int:
-        """Write a text; once standard output has failed, this ends the command again, whoever caught the first time."""
+        """Write a text. If standard output has failed before, end the command: somebody caught the first SystemExit."""
         if self.exit_code:
             raise SystemExit(self.exit_code)
         with self.ending():

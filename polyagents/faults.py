@@ -73,7 +73,7 @@ def users_fault(error: BaseException, extra: str | None = None) -> str | None:
         return f"A package is not installed: {' '.join(str(error).split()).rstrip('.')}."
     if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and OF_ALLOCATORS.search(str(error))):
         return f"There is not enough memory ({first_line(error)}); give smaller numbers, or a smaller model or batch."
-    # What follows may occur anywhere, and no command can foresee it: a full disk, a folder in place of a file.
+    # What follows may occur anywhere, and no command can foresee it: a full disk, a folder instead of a file.
     if isinstance(error, OSError):
         reason = error.strerror or first_line(error)
         return f"{error.filename or 'A file'} cannot be used ({reason}); finished work is kept."

@@ -534,7 +534,7 @@ class Ranker:
         self._save_calibration(file, self.model)
 
     def _save_calibration(self, file: str, model: RankingModel) -> None:
-        """Write the calibration beside a model that was saved, if it is this model's."""
+        """Write the calibration next to a model that was saved, if it is this model's."""
         known = None
         with contextlib.suppress(InputError):  # a damaged one is named when it is asked for
             known = self.calibration
@@ -724,7 +724,7 @@ class Ranker:
         rerank: "Ranker | None" = None,
         rerank_top: int = 50,
     ) -> Calibration:
-        """Fit the map from scores to probabilities, for `decide`, and keep it beside the model's file, if it has one.
+        """Fit the map from scores to probabilities, for `decide`, and keep it next to the model's file, if it has one.
 
         >>> examples = [{"context": f"{n} plus 1", "label": "more" if n % 3 else "less"} for n in range(100)]
         >>> calibration = ranker.calibrate(examples)
@@ -879,7 +879,7 @@ class Ranker:
             index_dir: a folder, created if it is missing.
             stored_as: bf16; fp32, twice as large; or int8, half as large, with scores that are off by about 1 %.
             worker: this process's part, if several build together.
-            cluster: machines that encode in place of this one (ray_cluster.py); they see the same files.
+            cluster: machines that encode instead of this one (ray_cluster.py); they see the same files.
             fields: by which a search can be filtered, of candidates with ids: names of texts, or name:kind for int,
                 float and bool. All other keys of a candidate are ignored.
 
@@ -983,7 +983,7 @@ class Ranker:
             url: as for `open_engine`.
             index_type: hnsw, or exact if the engine should compare with every vector.
             worker: this process's part, if several build together.
-            cluster: machines that encode in place of this one (ray_cluster.py).
+            cluster: machines that encode instead of this one (ray_cluster.py).
             fields: as for `index`, of dicts with id, text and fields.
 
         Raises:

@@ -219,7 +219,7 @@ def filled(texts):
 
 
 EVERY, NO_BLANKS = list, lambda texts: [text for text in texts if text.strip()]
-PAIRS = {  # the texts that are given; what comes back of them, in place of themselves
+PAIRS = {  # the texts that are given; what comes back of them, instead of themselves
     "candidates file": (lines, candidates_file, EVERY),
     "store": (lambda texts: list(dict.fromkeys(texts)), store, EVERY),
     "table.csv": (filled, table("train.csv"), spreadsheet),

@@ -15,7 +15,7 @@ from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fields_of_json, parse_json
 
-END = "end"  # in place of a measurement's mark
+END = "end"  # instead of a measurement's mark
 
 Floats = NDArray[np.float64]
 

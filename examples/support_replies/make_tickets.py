@@ -2,7 +2,7 @@
 
     python make_tickets.py
 
-In place of this script stands, for real, an export of your help desk: one row for each answer that somebody has sent.
+Instead of this script stands, for real, an export of your help desk: one row for each answer that somebody has sent.
 """
 
 import csv

@@ -1,1 +1,1 @@
-"""Encoders that another runtime computes in place of torch, exported once, next to the model."""
+"""Encoders that another runtime computes instead of torch, exported once, next to the model."""

@@ -1,4 +1,4 @@
-"""A backbone that another runtime computes in place of torch, from its export."""
+"""A backbone that another runtime computes instead of torch, from its export."""
 
 import functools
 import os
@@ -33,7 +33,7 @@ def use_runtime(model: RankingModel, model_file: str, runtime: Runtime) -> "dict
         model_file: beside which the export is; the model has its weights.
 
     Returns:
-        What computes in place of each encoder's backbone, by the encoder's name.
+        What computes instead of each encoder's backbone, by the encoder's name.
 
     Raises:
         InputError: the runtime is not installed, or lacks the precision; there is no export, or it is damaged or of
@@ -93,7 +93,7 @@ class ExportedBackbone:
         try:
             states = graph({name: value.cpu().numpy() for name, value in inputs.items()}, arithmetic)
             if states.shape != (*ids.shape, self.width):
-                raise ValueError(f"its outputs have shape {states.shape} in place of {(*ids.shape, self.width)}")
+                raise ValueError(f"its outputs have shape {states.shape} instead of {(*ids.shape, self.width)}")
         except MemoryError:
             raise
         except Exception as error:  # each runtime raises its own kinds

@@ -30,7 +30,7 @@ FULL = 2**20  # fewer free bytes are a full disk, for which each runtime has an 
 
 
 def export_model(model: RankingModel, model_file: str, to: str, int8: bool = False) -> tuple[str, float]:
-    """Write the encoders of a model for another runtime next to its file, in place of an earlier export.
+    """Write the encoders of a model for another runtime next to its file; an earlier export is replaced.
 
     Args:
         model: on a CPU, loaded from `model_file`.

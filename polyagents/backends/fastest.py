@@ -1,8 +1,8 @@
 """`--backend auto`: the runtime that `polyagents tune` has measured to compute such a model's encoders fastest here.
 
 `--precision` still decides the arithmetic: scores differ from torch's by the order of sums alone. A runtime computes
-from an export: the one beside the model's file, or the one that tune has made in the cache folder (timings.py). Nothing
-is exported or measured for an answer, and whatever is missing leaves torch.
+from an export: the one next to the model, or the one that tune has made in the cache folder (timings.py). Nothing is
+exported or measured for an answer, and whatever is missing leaves torch.
 """
 
 import contextlib

@@ -16,7 +16,7 @@ PRECISIONS = {torch.float32: "f32", torch.bfloat16: "bf16", torch.float16: "f16"
 
 
 def write(backbone: nn.Module, inputs: Mapping[str, Tensor], path: str, int8: bool) -> None:
-    """Trace a backbone, and write it as an .xml file at `path` and a .bin file beside it; int8: weights of 8 bits."""
+    """Trace a backbone, and write it as an .xml file at `path` and a .bin file next to it; int8: weights of 8 bits."""
     import openvino
 
     traced = f"{path}.onnx"

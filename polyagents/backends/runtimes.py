@@ -1,4 +1,4 @@
-"""The runtimes that can compute an encoder in place of torch, and the interface of our modules for them."""
+"""The runtimes that can compute an encoder instead of torch, and the interface of our modules for them."""
 
 import importlib.util
 from collections.abc import Mapping

@@ -28,7 +28,7 @@ class ConfiguredParser(CommandParser):
             "--config",
             metavar="FILE",
             help='JSON with values of these flags, such as {"model_file": "M", "port": 8008}; a variable of the '
-            f"environment ({PREFIX}MODEL_FILE) goes before it, and a flag before both",
+            f"environment ({PREFIX}MODEL_FILE) overrides the file, and a flag overrides both",
         )
 
     def parse_known_args(  # type: ignore[override]  # as in CommandParser

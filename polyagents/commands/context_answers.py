@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 def add_index_flags(parser: CommandParser, others: argparse._MutuallyExclusiveGroup) -> None:
-    """Add the flags of an index, one of which may stand in place of `others`."""
+    """Add the flags of an index, one of which may be given instead of `others`."""
     parser.needed["exact"] = "index_dir"
     others.add_argument("--index-dir", help="candidates that `index build` encoded, instead of a file")
     others.add_argument("--index-url", help=INDEX_URL)

@@ -92,7 +92,7 @@ def write_model_file(model: "RankingModel", file: str) -> str:
 
 
 def write_parlai(model: "RankingModel", file: str) -> str:
-    """Write ParlAI's model file, after its options and dictionary, which are there if it is; say how they are used."""
+    """Write ParlAI's model file, after its options and dictionary, without which it never is; say how to use it."""
     from parlai.core.params import ParlaiParser
 
     from polyagents.models.architecture import options_of

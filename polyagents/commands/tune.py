@@ -13,7 +13,7 @@ def parser() -> argparse.ArgumentParser:
     parser = CommandParser(
         "polyagents tune",
         "Measure which installed runtime computes a model's encoders fastest on this machine. rank, decide and serve "
-        "use it from then on (--backend auto). Best on an idle machine; again for other weights, which need an export.",
+        "use it from then on (--backend auto). Run it on an idle machine, and again for other weights.",
     )
     parser.add_argument("-mf", "--model-file", required=True, help="a trained model")
     add_precision_flag(parser)

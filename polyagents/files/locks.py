@@ -59,7 +59,7 @@ def lock_file(path: str, busy: str) -> contextlib.AbstractContextManager[fileloc
 class ModelLock:
     """A lock on a model file for the process that trains it, until the object is deleted or the process ends.
 
-    It is a file beside the model, `.M.lock`, which is removed together with the object.
+    It is a file next to the model, `.M.lock`, which is removed together with the object.
     """
 
     def __init__(self, file: str):

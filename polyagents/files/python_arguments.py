@@ -50,7 +50,7 @@ def items_of(given: Any, name: str, wanted: str) -> list[Any]:
         wanted: what to give, for the sentence of an error.
 
     Raises:
-        InputError: it has none, or letters, keys or rows in place of items.
+        InputError: it has none, or letters, keys or rows instead of items.
     """
     if getattr(given, "ndim", 1) != 1:
         raise InputError(f"{name} is a {type(given).__name__} of {given.ndim} dimensions; give {wanted}.")
@@ -88,5 +88,5 @@ def python_value(value: Any) -> Any:
 
 
 def with_plain_values(values: Mapping[str, Any]) -> dict[str, Any]:
-    """Return options with strings in place of path objects, and Python's numbers in place of numpy's."""
+    """Return options with strings instead of path objects, and Python's numbers instead of numpy's."""
     return {name: os.fspath(one) if isinstance(one, os.PathLike) else python_value(one) for name, one in values.items()}

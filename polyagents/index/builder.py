@@ -112,7 +112,7 @@ def write_shards(
         worker: decides which shards this process writes.
         first: the place of the first new shard.
         last: a shard that is not full, whose candidates are copied to the first new one.
-        cluster: machines that do the work, in place of this one; they share the folder.
+        cluster: machines that do the work, instead of this one; they share the folder.
 
     Returns:
         Name and number of candidates of every shard, including other workers'.

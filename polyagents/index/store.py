@@ -274,7 +274,7 @@ class CandidateStore(ScannedIndex):
                 Parquet, with an id each (records.py).
             folder: created if it is missing.
             worker: decides this process's part of the work, if several build together.
-            cluster: machines that encode, in place of this one.
+            cluster: machines that encode, instead of this one.
             fields: name and kind of each field that is kept, of a file with ids.
 
         Raises:

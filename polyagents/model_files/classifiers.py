@@ -105,7 +105,7 @@ def load_classifier(folder: str, found: Classifier) -> Any:
     if absent := sorted(missing["missing_keys"]):
         raise InputError(f"{folder} has no weights for {absent[0]}, so its scores would be random; give another model.")
     if type(model).__name__ != found.name:
-        raise InputError(f"{folder} says that it is a {found.name}, and is a {type(model).__name__}.")
+        raise InputError(f"{folder} says that it is a {found.name}, but is a {type(model).__name__}.")
     return model.eval()
 
 

@@ -72,7 +72,7 @@ def folder_with(encoder: Any, tokenizer: Any) -> Iterator[tuple[str, str]]:
         raise InputError(f"A tokenizer belongs to a model in memory; {name} has its own. Remove one of the two.")
     folder = folder_of(name)
     if name.startswith(SCRATCH):
-        raise InputError(f"{name} has random weights, and so would be its scores; train it, with --backbone {name}.")
+        raise InputError(f"{name} has random weights, so its scores would be random; train it, with --backbone {name}.")
     is_ranker = os.path.exists(os.path.join(folder, model_folder.CONFIG)) and model_folder.is_own(folder)
     if folder.startswith("zoo:") or os.path.isfile(folder) or is_ranker:
         raise InputError(f"{name} is not an encoder; if it is a ranker, load it: Ranker.load({name!r}).")
@@ -174,7 +174,7 @@ def built(kind: str, name: str, options: dict[str, Any], theirs: Any = None) -> 
     """Build a model.
 
     Args:
-        name: of the encoder, in place of a folder that may be temporary.
+        name: of the encoder, instead of a folder that may be temporary.
         theirs: the backbone with its weights; None to load it.
     """
     settings = settings_of(kind, options)

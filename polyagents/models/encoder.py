@@ -35,7 +35,7 @@ def never(width: int) -> bool:
 
 
 class Backend(Protocol):
-    """A runtime that computes a backbone's outputs in place of torch, without gradient (polyagents/backends).
+    """A runtime that computes a backbone's outputs instead of torch, without gradient (polyagents/backends).
 
     Attributes:
         name: the value of `--backend`.
@@ -55,7 +55,7 @@ class Encoder(nn.Module):
     """A backbone that encodes a batch of texts to states.
 
     Attributes:
-        backend: computes in place of the backbone; None if torch does.
+        backend: computes instead of the backbone; None if torch does.
         measures: tells for a width whether a CPU trains faster in bf16; set by who builds an encoder, False until then.
         width: D.
         first_position: the backbone's number for the position of a text's first token.

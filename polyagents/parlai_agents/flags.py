@@ -28,7 +28,7 @@ OF_A_RUN = {"batchsize", "save_every_n_secs"}
 class CandidateOptions(Options, title="Candidates (polyagents)"):
     """A chat's candidates, besides ParlAI's ways."""
 
-    index_url: str | None = option(None, f"chat over {INDEX_URL}; in place of --fixed-candidates-path")
+    index_url: str | None = option(None, f"chat over {INDEX_URL}; instead of --fixed-candidates-path")
 
 
 @dataclass(frozen=True)
@@ -63,7 +63,7 @@ class PretrainOptions(Options, title="Pre-training (polyagents)"):
 
     pretrain_task: str = option(
         "next_utterance",
-        "what is learnt beside masked words: next_utterance, whether a label answers its context; next_sentence, "
+        "what is learnt besides masked words: next_utterance, whether a label answers its context; next_sentence, "
         "the same of running text, a sentence a line, cut in two at random as for BERT; utterance_relevance, whether "
         "an utterance follows on a few others, is from elsewhere in their dialogue, or from another one, in the same "
         "input as masked words (BERT-FP)",

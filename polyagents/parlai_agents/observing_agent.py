@@ -29,7 +29,7 @@ def real_labels(obs: Any) -> tuple[str, ...]:
 def with_lists_of_texts(message: Message) -> Message:
     """Return a message whose lists can be read more than once; refuse values that are not texts.
 
-    ParlAI would rank a text in place of a list letter by letter.
+    ParlAI would rank a text instead of a list letter by letter.
     """
     if not isinstance(message.get("text"), str | None):
         raise InputError(f"The text of a message is {message['text']!r:.80}; give a text.")
@@ -136,7 +136,7 @@ class ObservingAgent(TorchRankerAgent):
         return bool(super().is_valid(obs)) and obs.get("text_vec") is not None and (is_chat or has_label(obs))
 
     def batchify(self, obs_batch: Sequence[Any], sort: bool = False) -> Batch:
-        """Do as TorchAgent, with our own view of the examples; an empty batch is still one of training, or not."""
+        """Do as TorchAgent, with our own view of the examples; an empty batch, too, is one of training or not."""
         # ParlAI decides by the labels. A batch without any label is what the previous batch was: other processes train
         # on theirs, and wait for this one.
         if any("labels" in obs for obs in obs_batch):

@@ -31,11 +31,11 @@ class RunScheduler:
         )
 
     def step(self, updates: int) -> None:
-        """Set the rate after an update, as far as its number decides it."""
+        """Set the rate after an update, if the rate depends on the number of updates."""
         self.schedule.after_update(updates, None if self.schedule.last_update else self.schedule.progress)
 
     def follow(self, progress: float | None) -> None:
-        """Set the rate by the progress of the run, which its loop says after each batch."""
+        """Set the rate by the progress of the run, which the loop gives after each batch."""
         if self.schedule.last_update is None:
             self.schedule.after_update(self.schedule.updates, progress)
 

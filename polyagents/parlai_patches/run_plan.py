@@ -67,7 +67,7 @@ def begin_plan(loop: TrainLoop) -> None:
 
 
 def decide(loop: TrainLoop, **values: Any) -> None:
-    """Set options of the loop, and of the agent, which writes them beside the model."""
+    """Set options of the loop, and of the agent, which writes them next to the model."""
     for opt in (loop.opt, loop.agent.opt):
         opt.update(values)
 

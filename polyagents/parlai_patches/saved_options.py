@@ -82,7 +82,7 @@ def load_agent(load_agent_module: Any, name: str) -> Any:
     """Load the class of an agent as ParlAI does, unless only a file names it."""
     if isinstance(name, NamedByFile):
         raise InputError(refusal(name))
-    ours = "bi, poly, uni, cross (with polyagents in place of parlai), polyagents:PolyEncoder and so on"
+    ours = "bi, poly, uni, cross (with polyagents instead of parlai), polyagents:PolyEncoder and so on"
     hint = did_you_mean(name, AGENTS, OURS)
     sentence = f"--model {name}: there is no such agent{hint}; give {ours}, or one of ParlAI's"
     if not name:

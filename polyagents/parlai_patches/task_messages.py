@@ -43,7 +43,7 @@ def task_messages(opt: Opt) -> Iterator[dict[str, Any]]:
 
 
 def write_task_candidates(options: Mapping[str, Any]) -> str:
-    """Return the file of a task's labels, beside the model; write it if it is missing. Refuse a task without any."""
+    """Return the file of a task's labels, next to the model; write it if it is missing. Refuse a task without any."""
     path = task_candidates_path(options["model_file"], options["task"])
     if not os.path.exists(path):
         chats = {"interactive_task": False, "selfchat_task": False}  # such a task has people instead of messages

@@ -104,7 +104,7 @@ def check_options(opt: Opt) -> None:
     if not str(opt.get("model")).startswith("polyagents:"):
         return
     if file := opt.get("model_file"):
-        refuse_other_file(file)  # before ParlAI writes the dictionary beside it
+        refuse_other_file(file)  # before ParlAI writes the dictionary next to it
     if not (name := str(opt.get("dict_class") or OWN_DICTIONARIES)).startswith(OWN_DICTIONARIES):
         raise InputError(f"--dict-class {name}: the vocabulary is the backbone's; omit the flag.")
     if not is_training_run(opt):

@@ -84,7 +84,7 @@ def shared_set(given: Sequence[Candidate], labels: Sequence[Label | None] | None
     (text/normalize.py).
 
     Args:
-        labels: one for each example, None for an example without one; None in place of the list if there are none.
+        labels: one for each example, None for an example without one; None instead of the list if there are none.
     """
     column: dict[tuple[int, ...], int] = {}
     texts = []

@@ -52,7 +52,7 @@ class Guard:
             every request that is addressed to this machine itself.
         per_minute: how many requests a client may send.
         open_to_all: paths of pages without secrets, for a proxy's probes, which send no token.
-        scopes: of a token that certain paths need, in place of `ask`; without any token, nobody has `admin`.
+        scopes: of a token that certain paths need, instead of `ask`; without any token, nobody has `admin`.
     """
 
     def __init__(

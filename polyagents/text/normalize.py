@@ -1,7 +1,7 @@
-"""A normal form of replies, in which case, punctuation and articles are ignored.
+"""The normal form of a reply, by which replies are compared: it ignores case, punctuation and articles.
 
-ParlAI's teachers compare replies by one, parlai.core.metrics.normalize_answer. Ours is stricter where that one makes
-different answers equal: C and C++, 1 and -1, the choices A and B, smileys.
+ParlAI's teachers have one, too (parlai.core.metrics.normalize_answer). It makes some different answers equal: C and
+C++, 1 and -1, the choices A and B, smileys. Ours keeps these apart.
 """
 
 import functools

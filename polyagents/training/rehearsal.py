@@ -102,7 +102,7 @@ def two_texts(tokens: int) -> list[str]:
 def refused(model: RankingModel, why: str) -> InputError:
     """Build the error for a run that cannot succeed."""
     options, kind = model.settings.encoder, model.context_encoder.backbone.config.model_type
-    instead = "" if model.precision == "fp32" else f"--precision fp32 in place of {model.precision}, or "
+    instead = "" if model.precision == "fp32" else f"--precision fp32 instead of {model.precision}, or "
     return InputError(
         f"--backbone {options.backbone} ({kind}) cannot be trained as a {model.label} ({why}); give {instead}a "
         f"backbone such as BERT, RoBERTa or ModernBERT."

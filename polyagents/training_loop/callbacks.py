@@ -52,8 +52,7 @@ def trackers(report_to: str, project: str, model_file: str | None) -> list[Callb
 
     Args:
         report_to: names of PACKAGES, separated by commas.
-        model_file: tensorboard's files are in `M.tensorboard` beside it, as ParlAI's are; other trackers' runs have its
-            name.
+        model_file: tensorboard's files are in `M.tensorboard`, as ParlAI's are; other trackers' runs have its name.
 
     Raises:
         InputError: a name is unknown, its package is not installed, or tensorboard has no place to write to.

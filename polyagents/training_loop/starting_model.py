@@ -51,7 +51,7 @@ def starting_model(
 
     Args:
         values: all options, with those that the file decides. A measured `output_scaling` takes the place of "auto",
-            and a learning rate that fits the backbone in place of None.
+            and a learning rate that fits the backbone instead of None.
         tokenizer: gets its prompts here, [S] prompt text [S].
         known: the backbone's configuration, if a model's files have it.
         has_file: whether a file's weights will follow.
@@ -129,7 +129,7 @@ def model_of_options(
 
     Args:
         given: options of the model and of its training that were given; they take precedence over the file's.
-        options: of its training; all are written beside the model.
+        options: of its training; all are written next to the model.
         data: a new model learns its vocabulary from it, or is measured by it, if options say so.
         file: the model that it starts from; None for a new one.
         resumes: whether the file is the checkpoint of this training, not another model.

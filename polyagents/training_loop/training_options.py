@@ -101,7 +101,7 @@ class NegativesOptions(Options, title="Uni- and cross-encoder (polyagents)"):
 
 @dataclass(frozen=True)
 class AgentOptions(Options, title="Training"):
-    """Options whose defaults our agents have in place of ParlAI's, too."""
+    """Options whose defaults our agents have instead of ParlAI's, too."""
 
     batchsize: int | None = option(
         None,
@@ -160,7 +160,7 @@ class LoopOptions(AgentOptions):
     warmup_rate: float = option(1e-4, "the fraction of the learning rate with which the warm-up begins", not_negative)
     seed: int = option(0, "seed of new weights, dropout, the order of the examples and random negatives", seed_number)
     validation_every_n_steps: int | None = option(
-        None, "updates between evaluations of valid, in place of epochs", positive_int
+        None, "updates between evaluations of valid, instead of epochs", positive_int
     )
     validation_metric: str = option("hits@1", "the metric that decides which model is the best", choices=METRICS)
     validation_patience: int = option(

@@ -1,4 +1,4 @@
-"""Exported encoders: torch's scores from another runtime, and what is refused in place of wrong ones."""
+"""Exported encoders: torch's scores from another runtime, and what is refused instead of wrong ones."""
 
 import hashlib
 import io

@@ -87,7 +87,7 @@ def base(trained, tmp_path_factory):
 
 
 class Stopped:
-    """In place of a web server: it ends at once."""
+    """Instead of a web server: it ends at once."""
 
     def __init__(self, app, own_logs=True):
         self.app = app

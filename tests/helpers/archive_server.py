@@ -28,7 +28,7 @@ class Server(http.server.ThreadingHTTPServer):
     def __init__(self):
         super().__init__(("127.0.0.1", 0), Handler)
         self.content, self.etag, self.ranges, self.status = b"", '"first"', True, 200
-        self.raw = None  # bytes in place of any answer
+        self.raw = None  # bytes instead of any answer
         self.location = None  # where a status of 302 sends everybody
         self.cuts = []  # after how many bytes the connection breaks, request by request
         self.gate = threading.Event()  # no answer before it opens

@@ -33,7 +33,7 @@ class FakeMturk:
 
     Attributes:
         faults: what happens to the next requests of an operation: (operation, what), each once. What is a status
-            that is answered in place of anything, or "lost": it is carried out, and the connection is closed.
+            that is answered instead of anything, or "lost": it is carried out, and the connection is closed.
     """
 
     def __init__(self):

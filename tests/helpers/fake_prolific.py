@@ -15,7 +15,7 @@ class FakeProlific:
     Attributes:
         submissions: name -> {"study_id", "participant", "status", "bonus_payments"}.
         faults: what happens to the next requests whose "METHOD path" matches: (pattern, what), each once. What is a
-            status that is answered in place of anything, or JSON, or "lost": it is carried out, and the connection is
+            status that is answered instead of anything, or JSON, or "lost": it is carried out, and the connection is
             closed.
         asked: every request, as "METHOD path".
     """

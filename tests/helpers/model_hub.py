@@ -22,7 +22,7 @@ class Hub(ThreadingHTTPServer):
     large: SHA-256 -> content, of files that came by Git LFS.
     asked: method and path of each request.
     token: what an upload must bring.
-    lies: a part of a path -> what answers in place of the truth.
+    lies: a part of a path -> what answers instead of the truth.
     """
 
     daemon_threads = True

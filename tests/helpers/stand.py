@@ -1,4 +1,4 @@
-"""In place of a model and its candidates: what the servers' tests serve where no model is needed."""
+"""Instead of a model and its candidates: what the servers' tests serve where no model is needed."""
 
 from types import SimpleNamespace
 
@@ -16,7 +16,7 @@ REPLIES = ["hi there", "so you like red", "so you like blue", "i do not know", "
 
 
 class Stand:
-    """In place of a `Served`: a model that is a function, and reads so many candidates in one piece."""
+    """Instead of a `Served`: a model that is a function, and reads so many candidates in one piece."""
 
     kind, candidates, size, reads, document_tokens = "bi-encoder", ListedCandidates(REPLIES, None), len(REPLIES), 1, 72
     generation, stamps, is_closed = "1", None, False

@@ -24,7 +24,7 @@ COUNTS = {"sent": 0, "done before": 0, "unknown": 0, "refused": 0}
 
 @pytest.fixture
 def fake(monkeypatch):
-    """The platform, which boto3 asks in place of the real one, without pauses."""
+    """The platform, which boto3 asks instead of the real one, without pauses."""
     for name in ("AWS_PROFILE", "AWS_SESSION_TOKEN", "AWS_ENDPOINT_URL"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", KEY)

@@ -24,7 +24,7 @@ SETTINGS = {"id": STUDY_ID, "places": 3, "each": 2, "code": CODE, "screen_out_co
 
 @pytest.fixture
 def fake(monkeypatch):
-    """The platform, which our client asks in place of the real one, without pauses."""
+    """The platform, which our client asks instead of the real one, without pauses."""
     monkeypatch.setenv("PROLIFIC_TOKEN", TOKEN)
     made = FakeProlific()
     made.pauses = []

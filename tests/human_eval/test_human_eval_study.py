@@ -799,7 +799,7 @@ def test_chats_of_a_study_are_counted_by_its_settings(trained, ends_with_2, tmp_
 
 
 class Stopped:
-    """In place of a web server: it ends at once."""
+    """Instead of a web server: it ends at once."""
 
     def __init__(self, app, own_logs=True):
         self.app = app

@@ -389,7 +389,7 @@ def test_fixed_candidates_are_ranked_by_the_weights_after_each_training_step(mak
     ],
 )
 def test_a_message_with_something_else_than_texts_is_refused(make, field, given):
-    """A text in place of a list would be ranked letter by letter."""
+    """A text instead of a list would be ranked letter by letter."""
     agent = make("bi", "--eval-candidates", "inline", datatype="valid")
     message = {"text": "where", "label_candidates": ["canada", "fine"], "episode_done": True, field: given}
     with pytest.raises(InputError, match=rf"^The {field} of a message (is|are) .*; give a (list of texts|text)"):

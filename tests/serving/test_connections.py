@@ -240,7 +240,7 @@ class Transport(asyncio.Transport):
 
 
 class Clock:
-    """In place of an event loop: what is to be called, after how many seconds."""
+    """Instead of an event loop: what is to be called, after how many seconds."""
 
     def __init__(self):
         self.now, self.calls = 0.0, []

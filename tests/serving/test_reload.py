@@ -52,7 +52,7 @@ class Named(Stand):
 
 
 class Prepared(Sources):
-    """In place of files: the generations to load, one after the other, or errors."""
+    """Instead of files: the generations to load, one after the other, or errors."""
 
     def __new__(cls, *found):
         sources = object.__new__(cls)
@@ -473,7 +473,7 @@ def test_a_look_during_a_load_does_not_ask_for_another(monkeypatch):
 
 
 class Unqueued:
-    """In place of a worker thread: calls do not wait for each other."""
+    """Instead of a worker thread: calls do not wait for each other."""
 
     def do(self, call, *args):
         return asyncio.get_running_loop().run_in_executor(None, call, *args)

@@ -72,7 +72,7 @@ def fails(*_):
             lambda _: {"model_type": "bert", "num_attention_heads": 0},
             "read again: num_attention_heads is 0",
         ),
-        (rehearsal.RankingModel, "precision", "fp16", "give --precision fp32 in place of fp16, or a backbone"),
+        (rehearsal.RankingModel, "precision", "fp16", "give --precision fp32 instead of fp16, or a backbone"),
     ],
 )
 def test_what_cannot_go_well(place, name, replaced, said, kind, folder, monkeypatch):
@@ -109,6 +109,6 @@ def test_parlais_loop_is_tried_too(folder, tmp_path, monkeypatch):
 
 def test_bf16_where_the_arithmetic_is_missing(tmp_path):
     sweep.write("xmod", str(tmp_path))
-    with pytest.raises(InputError, match=r"\(xmod\) cannot be trained .*give --precision fp32 in place of bf16"):
+    with pytest.raises(InputError, match=r"\(xmod\) cannot be trained .*give --precision fp32 instead of bf16"):
         train(str(tmp_path), precision="bf16")
     train(str(tmp_path), precision="fp32")

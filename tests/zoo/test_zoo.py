@@ -532,7 +532,7 @@ def test_a_name_of_the_zoo_is_the_path_that_parlai_gives(server, models, monkeyp
 
 @pytest.fixture
 def zoo(models, server, monkeypatch, capsys):
-    """`polyagents zoo ...`, with the server's archive in place of ParlAI's: what it prints."""
+    """`polyagents zoo ...`, with the server's archive instead of ParlAI's: what it prints."""
     monkeypatch.setenv("PARLAI_DATAPATH", "")  # ParlAI keeps --datapath there
     monkeypatch.setattr(command, "ARCHIVE", Archive(server.url, GROUP, "v3.0"))
 

@@ -1,4 +1,4 @@
-"""The module that ParlAI imports for `zoo:pretrained_transformers/NAME/model`, in place of its own."""
+"""The module that ParlAI imports for `zoo:pretrained_transformers/NAME/model`, instead of its own."""
 
 from polyagents.zoo.archive import fetch
 from polyagents.zoo.models import ARCHIVE

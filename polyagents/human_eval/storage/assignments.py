@@ -155,7 +155,7 @@ def given_answer(session: Session, row: AssignmentRow, question: str) -> AnswerR
 def store_answer(
     session: Session, row: AssignmentRow, side: int, reason: str, seconds: float | None, question: str, now: datetime
 ) -> None:
-    """Store an answer, the preferred side (0 or 1), in place of an earlier one, unless a later pair has an answer."""
+    """Store an answer, the preferred side (0 or 1); it replaces an earlier one, unless a later pair has an answer."""
     given = given_answer(session, row, question)
     if given is None:
         given = AnswerRow(assignment=row.number, question=question, started=row.shown)

@@ -25,7 +25,7 @@ from polyagents.human_eval.storage.queries import failed_annotators, new_token
 from polyagents.human_eval.storage.results import every_answer
 from polyagents.human_eval.study import DECLINED, STAGES
 
-REMOVED = "…"  # in place of what a person said who is forgotten
+REMOVED = "…"  # stands for what a person said who is forgotten
 
 
 @dataclass(frozen=True)

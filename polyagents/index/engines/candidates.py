@@ -93,7 +93,7 @@ class EngineCandidates(Index):
             texts: distinct; their fields are the collection's.
             index_type: hnsw, or exact if the engine should compare with every vector.
             worker: decides this process's part of the work, if several build together.
-            cluster: machines that encode, in place of this one; they reach the engine by its URL.
+            cluster: machines that encode, instead of this one; they reach the engine by its URL.
         """
         if index_type not in INDEX_TYPES:
             raise InputError(f"--index-type {index_type!r}: an engine has {' and '.join(INDEX_TYPES)}.")
@@ -135,7 +135,7 @@ class EngineCandidates(Index):
         return self
 
     def add_block(self, texts: Texts, start: int, stop: int, encode: Encode) -> None:
-        """Add some of the texts, as far as they are not there yet, or not so."""
+        """Add those of some texts that are missing, or whose record has changed."""
         part, records = texts.part(start, stop), texts.records(start, stop)
         if records is None:
             ids = candidate_ids(part)
