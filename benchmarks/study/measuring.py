@@ -2,6 +2,7 @@
 
 import contextlib
 import hashlib
+import itertools
 import random
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -33,11 +34,12 @@ TIMED_SECONDS = 10.0
 
 
 class Example(NamedTuple):
-    """One example as texts: the context, one line per utterance; all labels; its own candidates."""
+    """One example as texts: the context, one line per utterance; all labels; its own candidates; its dialogue."""
 
     context: str
     labels: tuple[str, ...]
     candidates: tuple[str, ...]
+    dialogue: int
 
 
 class Ranks(NamedTuple):
@@ -46,10 +48,12 @@ class Ranks(NamedTuple):
     Attributes:
         ranks: of each example's label, from 1, in the order of the task.
         evaluated: a hash of the examples with their candidates.
+        dialogues: how many of the examples each dialogue has, in the same order.
     """
 
     ranks: list[int]
     evaluated: str
+    dialogues: list[int]
 
 
 @contextlib.contextmanager
@@ -75,11 +79,20 @@ def evaluate(world: WorldInOrder) -> Ranks:
     Raises:
         InputError: the examples have no labels.
     """
-    measured = ((reply.get("metrics") or {}).get("rank") for _, reply in exchanges(world))
-    ranks = [int(rank.value()) for rank in measured if rank is not None]
+    ranks, dialogues, dialogue = [], [], 0
+    for message, reply in exchanges(world):
+        if (rank := (reply.get("metrics") or {}).get("rank")) is not None:
+            ranks.append(int(rank.value()))
+            dialogues.append(dialogue)
+        dialogue += bool(message.get("episode_done"))
     if not ranks:
         raise InputError("The split has no examples with labels; there is nothing to measure.")
-    return Ranks(ranks, world.digest)
+    return Ranks(ranks, world.digest, lengths(dialogues))
+
+
+def lengths(dialogues: Iterable[int]) -> list[int]:
+    """Return how many examples each dialogue has, given the dialogue of each example, in order."""
+    return [sum(1 for _ in own) for _, own in itertools.groupby(dialogues)]
 
 
 def examples_of(opt: Opt, split: str, num_examples: int) -> tuple[list[Example], str]:
@@ -91,7 +104,7 @@ def examples_of(opt: Opt, split: str, num_examples: int) -> tuple[list[Example],
     """
     own, digest = Opt(evaluation_opt(opt, split) | {"batchsize": 1}), hashlib.sha256()
     world, found, said = create_task(own, RepeatLabelAgent(own)), list[Example](), list[str]()
-    draws = ReaderDraws(PARLAIS_SEED)
+    draws, dialogue = ReaderDraws(PARLAIS_SEED), 0
     while len(found) < num_examples and not world.epoch_done():
         with draws.used():
             world.parley()
@@ -99,8 +112,9 @@ def examples_of(opt: Opt, split: str, num_examples: int) -> tuple[list[Example],
         labels = tuple(message.get("eval_labels") or ())
         said += [message["text"]] if message.get("text") else []
         if is_example(message):
-            found.append(Example("\n".join(said), labels, tuple(message.get("label_candidates") or ())))
+            found.append(Example("\n".join(said), labels, tuple(message.get("label_candidates") or ()), dialogue))
             add_to_hash(message, digest)
+        dialogue += bool(message.get("episode_done"))
         said = [] if message.get("episode_done") else [*said, *labels[:1]]
     return found, digest.hexdigest()[:16]
 

@@ -31,6 +31,7 @@ class Measurement:
         seconds: training seconds until then, without loading, evaluating and saving.
         ranks: the rank of each evaluated example's label, from 1, in the order of the evaluation.
         evaluated: a hash of the examples; only ranks with the same hash can be compared.
+        dialogues: how many of the examples each dialogue has, in the same order; None if each is alone.
     """
 
     mark: str
@@ -40,6 +41,7 @@ class Measurement:
     seconds: float
     ranks: list[int]
     evaluated: str
+    dialogues: list[int] | None = None
 
 
 @dataclass(frozen=True)

@@ -13,9 +13,9 @@ from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 
 INTERVALS = (
-    "In brackets: 95 % intervals, for other examples of the task and, with two seeds or more, for other seeds; with "
-    "one seed they say nothing of others. Training seconds are those spent in batches; “with what it builds on” adds "
-    "all training seconds of the rows whose models a row takes."
+    "In brackets: 95 % intervals, for other examples of the task (other dialogues, if it has them) and, with two seeds "
+    "or more, for other seeds; with one seed they say nothing of others. Training seconds are those spent in batches; "
+    "“with what it builds on” adds all training seconds of the rows whose models a row takes."
 )
 TESTS = (
     "R@1 of the row less that of the column, over the same examples and the same seeds: its 95 % interval, and the "

@@ -196,8 +196,9 @@ def carry_out_pipeline(job: Job, opt: Opt, first: str, then: str, top: int) -> N
     pipeline = Pipeline(Ranker.load(first), Ranker.load(then), top)
     examples, evaluated = measuring.examples_of(opt, job.split, job.num_examples)
     ranks = text_ranking.ranks_in_own_lists(pipeline, examples)
+    dialogues = measuring.lengths(example.dialogue for example in examples)
     (mark,) = job.marks
-    run = Run(job.row, job.seed, (Measurement(mark.kind, mark.at, 0, 0, 0.0, ranks, evaluated),))
+    run = Run(job.row, job.seed, (Measurement(mark.kind, mark.at, 0, 0, 0.0, ranks, evaluated, dialogues),))
     finish(job, opt, run, pipeline, 0.0)
 
 

@@ -8,6 +8,7 @@ Berbaum and Metz 1992; degrees of freedom by Hillis 2007, A comparison of denomi
 multiple observer ROC analysis). With one seed, it is Student's t over the examples, and says nothing of other seeds.
 """
 
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -30,6 +31,17 @@ class Estimate(NamedTuple):
     def as_share(self) -> "Estimate":
         """Return the estimate of a number between 0 and 1, with the ends cut to that range."""
         return self._replace(low=max(self.low, 0.0), high=min(self.high, 1.0))
+
+
+def of_dialogues(values: Floats, lengths: Sequence[int]) -> Floats:
+    """Return values [S, N] of N dialogues instead of their E examples, with the same mean.
+
+    A dialogue's value is how far the sum of its examples is from their number times the mean: a long dialogue counts as
+    its examples do, and that lengths differ adds no variance (the linearised ratio; Cochran 1977, 2.11).
+    """
+    mean, starts = values.mean(), np.cumsum([0, *lengths[:-1]])
+    sums = np.add.reduceat(values - mean, starts, axis=1)
+    return np.asarray(mean + sums * (len(lengths) / values.shape[1]))
 
 
 class Spread(NamedTuple):
@@ -59,8 +71,15 @@ def spread_of_mean(values: Floats) -> Spread:
     return Spread(float((together / (seeds * examples)) ** 0.5), float(freedom))
 
 
-def estimate(values: Floats) -> Estimate:
-    """Estimate the mean of values [S, E] with its interval."""
+def estimate(values: Floats, dialogues: Sequence[int] | None = None) -> Estimate:
+    """Estimate the mean of values [S, E] with its interval.
+
+    Args:
+        dialogues: how many successive examples each dialogue has; then the interval is for other dialogues. None if
+            each example is alone.
+    """
+    if dialogues is not None:
+        values = of_dialogues(values, dialogues)
     mean, spread = float(values.mean()), spread_of_mean(values)
     if spread.error == 0:
         return Estimate(mean, mean, mean, float(mean == 0))

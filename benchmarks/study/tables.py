@@ -95,15 +95,21 @@ def over_seeds(study: Study, runs: Runs, row: Row, mark: Mark, found: Mapping[in
         statistics.mean(one.examples for one in found.values()),
         statistics.mean(one.seconds for one in found.values()),
         statistics.mean(known) if len(known := [one for one in totals if one is not None]) == len(totals) else None,
-        metrics_of([one.ranks for one in found.values()]),
+        metrics_of([one.ranks for one in found.values()], dialogues_of(found)),
         metrics_of(pools) if pools else {},
         statistics.mean(times) if times else None,
     )
 
 
-def metrics_of(ranks: Sequence[Sequence[int]]) -> dict[str, Estimate]:
-    """Compute R@1 and MRR of the ranks of several seeds."""
-    return {name: estimate(np.stack([metric(one) for one in ranks])).as_share() for name, metric in METRICS.items()}
+def metrics_of(ranks: Sequence[Sequence[int]], dialogues: Sequence[int] | None = None) -> dict[str, Estimate]:
+    """Compute R@1 and MRR of the ranks of several seeds; `dialogues` as for `estimate`."""
+    values = {name: np.stack([metric(one) for one in ranks]) for name, metric in METRICS.items()}
+    return {name: estimate(one, dialogues).as_share() for name, one in values.items()}
+
+
+def dialogues_of(found: Mapping[int, Measurement]) -> list[int] | None:
+    """Return the lengths of the dialogues that all seeds have evaluated."""
+    return next(iter(found.values())).dialogues
 
 
 def total_seconds(study: Study, runs: Runs, row: Row, seed: int, own: float) -> float | None:
@@ -157,7 +163,7 @@ def differences(rows: Sequence[Reached]) -> list[Difference]:
     for row, other in pairs(rows):
         values = paired(row.found, other.found)
         if values is not None:
-            found.append(Difference(row, other, len(values), estimate(values)))
+            found.append(Difference(row, other, len(values), estimate(values, dialogues_of(row.found))))
     return found
 
 

@@ -472,6 +472,7 @@ def test_a_run_is_train_model_with_measurements_that_do_not_disturb_it(kind, spl
     assert [(one.at, one.examples, one.updates) for one in run.measurements] == [(8, 8, 1), (24, 24, 3)]
     assert 0 < run.measurements[0].seconds < run.measurements[1].seconds <= run.end.seconds + 1e-3
     last = run.measurements[-1].ranks
+    assert sum(run.measurements[-1].dialogues) == 10
     found = evaluate(job.model_file, *colours, "-dt", split, "-bs", 4, "--num-examples", 10)
     assert len(last) == found["exs"] == 10
     assert records.recall(last).mean() == pytest.approx(found["hits@1"])

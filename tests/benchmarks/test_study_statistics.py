@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from polyagents.benchmarks.study.statistics import estimate, spread_of_mean
+from polyagents.benchmarks.study.statistics import estimate, of_dialogues, spread_of_mean
 
 
 def test_one_seed_is_students_t_over_the_examples():
@@ -34,6 +34,18 @@ def test_several_seeds_against_mean_squares_in_loops(effect):
     found = estimate(values)
     assert found.high - mean == pytest.approx(stats.t.ppf(0.975, freedom) * error)
     assert found.p == pytest.approx(2 * stats.t.sf(abs(mean) / error, freedom))
+
+
+def test_examples_of_a_dialogue_count_together():
+    """Each dialogue twice: no new information, so the interval is that of the dialogues once. Of one length or several,
+    the mean stays; dialogues of one example are examples."""
+    values = np.random.default_rng(2).normal(0.3, 1, (3, 40))
+    once, twice = estimate(values), estimate(np.repeat(values, 2, axis=1), [2] * 40)
+    assert twice == pytest.approx(once) and estimate(values, [1] * 40) == pytest.approx(once)
+    assert estimate(np.repeat(values, 2, axis=1)).high < once.high
+    assert of_dialogues(values, [7, 1, 30, 2]).mean() == pytest.approx(values.mean())
+    # What is alike everywhere has no variance, whatever the lengths.
+    assert estimate(np.ones((3, 40)), [7, 1, 30, 2]).high == 1
 
 
 def test_values_that_do_not_vary():
