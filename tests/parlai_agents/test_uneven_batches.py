@@ -209,7 +209,7 @@ def test_a_file_that_ends_in_persona_lines_is_evaluated(source, trained, tmp_pat
     capsys.readouterr()
     own("evaluate", "-mf", trained("bi"), *task, *fixed(source, tmp_path), "-bs", 4)
     said = capsys.readouterr().out.splitlines()
-    assert said[0].startswith("polyagents.tasks.convai2:sample, valid: 2 examples of 1 dialogues, ")
+    assert said[0].startswith("polyagents.tasks.convai2:sample, valid: 2 examples of 1 dialogue, ")
     assert said[1] == "Without a label, and skipped: 1."
 
 
