@@ -533,7 +533,7 @@ def test_ranks_of_a_pipeline_against_sorting_twice():
         ranked = sorted(best, key=lambda text: (-then[text], text in right)) + by_first[top:]
         expected = 1 + sum(text not in right for text in ranked[: min(map(ranked.index, right))])
         pipeline = Pipeline(Scores(first), Scores(then), int(top))
-        example = Example("", tuple(right), ())
+        example = Example("", tuple(right), (), 0)
         assert pipeline.rank_of_label(example, texts, Scores(first).score("", texts)) == expected
 
 
