@@ -289,6 +289,7 @@ def encoding_by_length(ranker: Ranker, texts: Sequence[str], rounds: int) -> lis
     layers = [part for part in backbone.modules() if isinstance(part, nn.Linear)]
     a_token = 2 * sum(layer.weight.numel() for layer in layers)  # operations
     joined = [token for candidate in model.candidates(texts) for token in candidate.ids[1:-1]]
+    before = model.settings.encoder.precision
     peaks = {"fp32": product_rate(torch.float32), "bf16": product_rate(torch.bfloat16)}
     rows: list[Row] = []
     for length in LENGTHS:
@@ -306,6 +307,7 @@ def encoding_by_length(ranker: Ranker, texts: Sequence[str], rounds: int) -> lis
             row[f"{name}, times parlai"] = rate[name] / rate["parlai"]
             row[f"{name}, of the peak"] = rate[name] * length * a_token / peak
         rows.append(row)
+    model.compute_in(before)
     return rows
 
 

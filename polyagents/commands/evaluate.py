@@ -4,7 +4,7 @@ import argparse
 import functools
 import json
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import positive_int
@@ -70,12 +70,11 @@ def parser() -> argparse.ArgumentParser:
 def run(opt: Mapping[str, Any]) -> None:
     """Rank, measure, print the table, write the files."""
     check_flags(opt)
-    from polyagents.commands.decide import read_options
     from polyagents.evaluation import report  # imports SciPy and torch: errors in flags are reported before
     from polyagents.files.atomic import write_text
     from polyagents.parlai_agents.evaluating import evaluate
 
-    options = None if opt["options_file"] is None else read_options(opt["options_file"])
+    decides = decision_examples(opt)
     first, *others = opt["evaluated"]
     found = evaluate(first, opt["num_examples"], opt["trec_run"], opt["trec_qrels"])
     models = [found, *(evaluate(other, opt["num_examples"]) for other in others)]
@@ -87,7 +86,7 @@ def run(opt: Mapping[str, Any]) -> None:
             )
     measured = report.measure(models)
     task = {"task": opt["task"], "datatype": opt["datatype"], "batchsize": opt["batchsize"]}
-    decisions = decided(opt["evaluated"], options)
+    decisions = decided(opt["evaluated"], decides)
     if opt["out"]:
         write_text(opt["out"], json.dumps(report.as_json(measured, task) | {"decisions": decisions}, indent=2) + "\n")
     print(report.as_text(measured, f"{opt['task']}, {opt['datatype']}"))
@@ -95,20 +94,35 @@ def run(opt: Mapping[str, Any]) -> None:
         print("\n".join(["", "Decisions, by the models' calibrations", "", *decision_lines(decisions)]))
 
 
-def decided(models: Sequence[Mapping[str, Any]], options: Any = None) -> dict[str, dict[str, Any]]:
-    """Measure the decisions of the models that are calibrated, by file; a note says what is wrong with it.
-
-    Args:
-        options: what is decided between, as `Ranker.decide` takes them; None for the task's own.
-    """
+def calibrated_file(opt: Mapping[str, Any]) -> str | None:
+    """Return the file of a model that is calibrated; None if it is not."""
     from polyagents.decisions.calibration import path_of
-    from polyagents.parlai_agents.decision_task import examples_of_task
     from polyagents.zoo.resolve import zoo_file
 
-    examples, found = functools.cache(lambda: examples_of_task(models[0], options)), {}
+    file = zoo_file(opt["model_file"], opt["datapath"])
+    return file if os.path.exists(path_of(file)) else None
+
+
+def decision_examples(opt: Mapping[str, Any]) -> Callable[[], "DecisionExamples"]:
+    """Return what reads the task's examples; those of an --options-file are read now, since it may be wrong."""
+    from polyagents.commands.decide import read_options
+    from polyagents.parlai_agents.decision_task import examples_of_task
+
+    if opt["options_file"] is None:
+        return functools.cache(lambda: examples_of_task(opt["evaluated"][0]))
+    if not any(map(calibrated_file, opt["evaluated"])):
+        raise InputError(
+            f"--options-file is for calibrated models, and {opt['model_file']} is not calibrated; calibrate it first."
+        )
+    examples = examples_of_task(opt["evaluated"][0], read_options(opt["options_file"]))
+    return lambda: examples
+
+
+def decided(models: Sequence[Mapping[str, Any]], examples: Callable[[], Any]) -> dict[str, dict[str, Any]]:
+    """Measure the decisions of the models that are calibrated, by file; a note says what is wrong with it."""
+    found = {}
     for opt in models:
-        file = zoo_file(opt["model_file"], opt["datapath"])
-        if os.path.exists(path_of(file)):
+        if (file := calibrated_file(opt)) is not None:
             try:
                 found[opt["model_file"]] = decisions_of_model(opt, file, examples())
             except InputError as error:  # the rankings are measured, whatever the decisions are

@@ -252,7 +252,7 @@ def digest_of_options(examples: DecisionExamples) -> str | None:
 
 def other_options(found: Calibration, examples: DecisionExamples) -> str | None:
     """Say that a calibration was fitted to other options than those of examples; None if it was not."""
-    if found.made_for.options in (None, digest_of_options(examples)):
+    if found.made_for.options == digest_of_options(examples):
         return None
     return "The calibration was fitted to other options (--options-file): probabilities may be off."
 

@@ -16,6 +16,11 @@ from polyagents.errors import InputError
 from polyagents.files.own_folder import refuse_foreign
 
 MACHINE = hashlib.blake2b(socket.gethostname().encode(), digest_size=3).hexdigest()
+# What to change if a file cannot be written.
+FOLDER = "give a folder that is there and that you may write to"
+WAYS = dict.fromkeys((errno.ENOENT, errno.ENOTDIR, errno.EACCES, errno.EPERM, errno.EROFS), FOLDER)
+WAYS |= dict.fromkeys((errno.ENOSPC, errno.EDQUOT), "free some space, and try again")
+WAYS[errno.ENAMETOOLONG] = "give a shorter name"
 TEMPORARY = r"\.([0-9a-f]{6}-\d+-)?[0-9a-f]{8}\.tmp"  # the end of an unfinished file's name; shorter in 0.1.0
 
 
@@ -81,9 +86,10 @@ def atomic_write(path: str):  # type: ignore[no-untyped-def]
         os.replace(temporary, path)
         sync_folder(os.path.dirname(os.path.abspath(path)))
     except (OSError, SafetensorError) as error:
-        full = getattr(error, "errno", None) == errno.ENOSPC or "No space left" in str(error)
-        reason = "the disk is full" if full else getattr(error, "strerror", None) or str(error)
-        change = "free some space, and try again" if full else "give a folder that is there and that you may write to"
+        code = re.search(r"code: (\d+)", str(error))  # of safetensors, whose errors have no number
+        number = int(code[1]) if code else getattr(error, "errno", None)
+        reason = "the disk is full" if number == errno.ENOSPC else getattr(error, "strerror", None) or str(error)
+        change = WAYS.get(number or 0, "try again")
         raise InputError(f"{path} cannot be written ({reason}); finished work is kept: {change}.") from error
     finally:
         with contextlib.suppress(OSError):

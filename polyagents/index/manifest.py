@@ -161,7 +161,7 @@ def refuse_other_format(path: str, found: Any) -> None:
     if isinstance(name, str) and name != FORMAT and re.fullmatch(r"polyagents-candidates-\d+", name):
         raise InputError(
             f"{path} is in the format {name}, and this version of polyagents reads {FORMAT}; use the "
-            "version that wrote it, give another folder, or delete this one to have it built anew."
+            "version that wrote it, or another folder; one that a command made by itself, M.NAME.index, may be deleted."
         )
 
 

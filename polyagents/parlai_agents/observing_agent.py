@@ -29,7 +29,7 @@ def real_labels(obs: Any) -> tuple[str, ...]:
 def with_lists_of_texts(message: Message) -> Message:
     """Return a message whose lists can be read more than once; refuse values that are not texts.
 
-    ParlAI would rank a text instead of a list letter by letter.
+    ParlAI would read a text that is given for a list letter by letter.
     """
     if not isinstance(message.get("text"), str | None):
         raise InputError(f"The text of a message is {message['text']!r:.80}; give a text.")

@@ -1,6 +1,7 @@
 """The examples of a batch, and their candidates by the source that an option names (`--candidates`)."""
 
 import random
+import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
@@ -150,7 +151,7 @@ class TrainingCandidates:
         texts: dict[tuple[int, ...], str] = {}
         for text, ids in () if self._said_alike else (label.candidate for label in labels):
             first = texts.setdefault(ids, text)
-            if first != text and normalized(first) != normalized(text):
+            if first != text and as_read(first) != as_read(text):
                 self._said_alike = True
                 say(
                     f"The labels {first!r:.60} and {text!r:.60} have the same tokens: the model's vocabulary or its "
@@ -203,3 +204,9 @@ class TrainingCandidates:
                 self.pool.append(label)
             elif (slot := self.random.randrange(self.seen)) < POOL_LIMIT:
                 self.pool[slot] = label
+
+
+def as_read(text: str) -> str:
+    """Return a label as `normalized` does, without what a reader does not see: a zero-width space, a split accent."""
+    seen = (one for one in unicodedata.normalize("NFKC", text) if unicodedata.category(one) != "Cf")
+    return normalized("".join(seen))

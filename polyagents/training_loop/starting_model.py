@@ -51,7 +51,7 @@ def starting_model(
 
     Args:
         values: all options, with those that the file decides. A measured `output_scaling` takes the place of "auto",
-            and a learning rate that fits the backbone instead of None.
+            and a learning rate that fits the backbone that of None.
         tokenizer: gets its prompts here, [S] prompt text [S].
         known: the backbone's configuration, if a model's files have it.
         has_file: whether a file's weights will follow.

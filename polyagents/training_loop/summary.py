@@ -104,7 +104,7 @@ def said_over(file: str | None, updates: int) -> str:
     return (
         f"{file} was trained to its end before ({number_of(updates, 'update')}), so nothing is trained now. To "
         f"train on other examples, give another model file (and {file} as init_model to start from it); for a longer "
-        f"run, give more updates or epochs."
+        f"run, give a later end, or a larger validation_patience if that ended it."
     )
 
 

@@ -28,7 +28,9 @@ class TextExample(NamedTuple):
 
 def check_examples(given: Any, name: str) -> Iterable[Any]:
     """Return examples that are read one by one, or by their place; an InputError says if they cannot be."""
-    if not has_items(given) or hasattr(given, "columns"):  # of polars or pyarrow, whose loops find columns
+    # Loops over a table of polars or pyarrow find its columns.
+    is_table = hasattr(given, "columns") and (hasattr(given, "to_dicts") or hasattr(given, "to_pylist"))
+    if is_table or not has_items(given):
         raise InputError(
             f"{name} is {type(given).__name__}; give a list of dicts with context and label, such as the to_dict"
             f"('records') of a pandas.DataFrame, the to_dicts() of polars or the to_pylist() of pyarrow, or a "

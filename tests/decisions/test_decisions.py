@@ -18,6 +18,7 @@ from polyagents.commands.decide import KEYS
 from polyagents.decisions.calibration import MadeFor, fitted_to, identity, path_of, write_calibration
 from polyagents.decisions.deciding import checked_none, decisions_of
 from polyagents.decisions.score_map import ScoreMap
+from polyagents.parlai_agents import evaluating
 from polyagents.parlai_agents.decision_task import examples_of_task
 from polyagents.tasks import clinc150
 
@@ -319,3 +320,34 @@ def test_intents_outside_the_scope_have_no_right_candidate(tmp_path):
     assert len(found) == len(content["val"]) + len(content["oos_val"])
     assert [bool(labels) for labels in found.labels].count(False) == len(content["oos_val"]) > 0
     assert "oos" not in found.shared.names
+
+
+@pytest.mark.parametrize(
+    ("options", "has_calibration", "said"),
+    [
+        ({"red": "so you like red"}, False, "bi is not calibrated; calibrate it first"),
+        ({"red": "like", "blue": "like"}, True, "like"),
+        ({"red": "i like", "blue": "bye"}, True, "is not among the options"),
+    ],
+)
+def test_an_options_file_is_checked_before_anything_is_ranked(
+    calibrated, tmp_path, monkeypatch, options, has_calibration, said
+):
+    file = copy_model(calibrated("bi"), tmp_path / "bi")
+    if has_calibration:
+        Path(path_of(file)).write_text(Path(path_of(calibrated("bi"))).read_text())
+    (tmp_path / "o.json").write_text(json.dumps(options))
+    (tmp_path / "t.txt").write_text("text:i like red\tlabels:so you like red\tepisode_done:True\n")
+    monkeypatch.setattr(evaluating, "evaluate", lambda *_: pytest.fail("it was ranked"))
+    task = ("-t", "fromfile:parlaiformat", "--fromfile-datapath", tmp_path / "t.txt")
+    with pytest.raises(InputError, match=said):
+        own(
+            "evaluate",
+            "-mf",
+            file,
+            *task,
+            "--fromfile-datatype-extension",
+            "false",
+            "--options-file",
+            tmp_path / "o.json",
+        )

@@ -87,7 +87,14 @@ def test_the_names_of_unfinished_files_are_known():
 
 
 @pytest.mark.parametrize(
-    ("number", "change"), [(errno.ENOSPC, "free some space"), (errno.EACCES, "give a folder"), (errno.EROFS, "give a")]
+    ("number", "change"),
+    [
+        (errno.ENOSPC, "free some space"),
+        (errno.EDQUOT, "free some space"),
+        (errno.EACCES, "give a folder"),
+        (errno.EROFS, "give a folder"),
+        (errno.EIO, "is kept: try again"),
+    ],
 )
 def test_what_to_change_follows_from_why_a_file_cannot_be_written(number, change, tmp_path):
     with pytest.raises(InputError, match=change), atomic_write(str(tmp_path / "it")):

@@ -461,7 +461,8 @@ def test_labels_that_a_model_cannot_tell_apart_are_named_once(kind, trained, cap
     Ranker.train([*PAIRS, *cut], init_model=trained(kind), **options)
     said = capsys.readouterr().err
     assert said.count("have the same tokens") == 1 and said.count("'the same the same") == 2, said
-    Ranker.train([*PAIRS, cut[1], cut[3]], init_model=trained(kind), **options)
+    seen_as_one = [{"context": "tea", "label": label} for label in ("caf\u00e9", "cafe\u0301", "ca\u200bf\u00e9")]
+    Ranker.train([*PAIRS, cut[1], cut[3], *seen_as_one], init_model=trained(kind), **options)
     assert capsys.readouterr().err == ""
 
 

@@ -44,7 +44,7 @@ def open_engine(url: str, make: bool = False) -> VectorEngine:
 
             address, token = milvus_address(parts, place)
             if not parts.netloc and not make and not os.path.exists(address):
-                raise InputError(f"There is no folder {address}; build the candidates with polyagents build_index.")
+                raise InputError(f"There is no folder {address}; build the candidates with polyagents index build.")
             return Milvus(address, token, name)
     except ModuleNotFoundError as error:
         extra = "postgres" if parts.scheme == "postgresql" else "milvus"
