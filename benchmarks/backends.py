@@ -118,7 +118,7 @@ def context_rows(rankers: dict[str, Ranker], peers: dict[str, Any], contexts: Se
         ][:rounds]
         if not near:
             continue
-        ways = {name: turns(functools.partial(context_vectors, ranker), near) for name, ranker in rankers.items()}
+        ways = {name: turns(ranker.query, near) for name, ranker in rankers.items()}
         ways |= {name: turns(model.encode, near) for name, model in peers.items()}
         for name, value in side_by_side(ways, rounds).items():
             rows.setdefault(name, {"way": name})[f"{wanted} tokens, ms"] = value
@@ -170,21 +170,11 @@ def reply_rows(
     for kind, store in stores.items():
         found = turns(functools.partial(searched, store=store), asked)
         ways = {"search alone": found} | {
-            name: turns(functools.partial(replied, ranker, store), contexts) for name, ranker in rankers.items()
+            name: turns(functools.partial(ranker.rank, candidates=store), contexts) for name, ranker in rankers.items()
         }
         for name, value in side_by_side(ways, rounds).items():
             rows[name][f"{kind}, ms"] = value
     return list(rows.values())
-
-
-def context_vectors(ranker: Ranker, text: str) -> Query:
-    """Encode a context."""
-    return ranker.query([text])
-
-
-def replied(ranker: Ranker, store: CandidateStore, text: str) -> Any:
-    """Compute a whole reply."""
-    return ranker.rank(text, store, 10)
 
 
 def searched(query: Query, store: CandidateStore) -> Any:

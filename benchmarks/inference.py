@@ -220,7 +220,10 @@ def replies(ranker: Ranker, texts: Sequence[str], vectors: Tensor, contexts: Seq
             turn = itertools.cycle(contexts)
             speakers = {"ours": agent, "parlai": parlai}
             ways = {name: functools.partial(answer, speaker, turn) for name, speaker in speakers.items()}
-            rows.append({"model": kind, "candidates": count, "m": m} | ratio_of(side_by_side(ways, rounds * 3)))
+            times = side_by_side(ways, rounds * 3)
+            milliseconds = {f"{name} ms": value for name, value in times.items()}
+            ratio = times["parlai"] / times["ours"]
+            rows.append({"model": kind, "candidates": count, "m": m} | milliseconds | {"ratio": ratio})
     return rows
 
 
@@ -247,11 +250,6 @@ def sizes(backbone: Any) -> tuple[int, int, int]:
     """Return layers, width and heads of a backbone, to make a peer of the same size."""
     config = backbone.config
     return config.num_hidden_layers, config.hidden_size, config.num_attention_heads
-
-
-def ratio_of(times: dict[str, float]) -> Row:
-    """Make a row of the milliseconds of both, and their ratio."""
-    return {f"{name} ms": value for name, value in times.items()} | {"ratio": times["parlai"] / times["ours"]}
 
 
 def encoding(ranker: Ranker, texts: Sequence[str], rounds: int) -> list[Row]:

@@ -148,7 +148,8 @@ def finish(job: Job, opt: Opt, run: Run, pipeline: Pipeline, seconds: float) -> 
     ranks, pool = None, list[str]()
     if job.pool is not None and pipeline.searches():
         examples, _ = measuring.examples_of(opt, job.split, job.pool_examples)
-        pool = text_ranking.pool_of(opt, examples, job.pool)
+        own = (example.labels[0] for example in examples)
+        pool = measuring.distinct_labels(opt, job.pool, own, (measuring.TRAIN, measuring.VALID))
         ranks = text_ranking.ranks_in_pool(pipeline, examples, pool)
     end = End(round(seconds, 3), milliseconds, len(candidates), training_machine(), ranks, len(pool))
     records.write(job.results, replace(run, end=end))

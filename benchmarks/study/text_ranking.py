@@ -5,9 +5,8 @@ from dataclasses import dataclass
 
 import numpy as np
 import torch
-from parlai.core.opt import Opt
 
-from polyagents.benchmarks.study.measuring import TRAIN, VALID, Example, distinct_labels
+from polyagents.benchmarks.study.measuring import Example
 from polyagents.index.in_memory import Candidates
 from polyagents.ranker import Match, Ranker
 from polyagents.ranking.candidate_set import label_ranks
@@ -89,14 +88,3 @@ def ranks_in_pool(pipeline: Pipeline, examples: Sequence[Example], pool: Sequenc
     """Return the rank of each example's label among all of a pool, which contains it."""
     scores = pipeline.first.score([example.context for example in examples], pool)
     return [pipeline.rank_of_label(example, pool, row) for example, row in zip(examples, scores, strict=True)]
-
-
-def pool_of(opt: Opt, examples: Sequence[Example], count: int) -> list[str]:
-    """Return distinct candidates: labels of the examples, then of the training split, then of the valid split.
-
-    First the labels of the examples, then of the training split, then of the valid split.
-
-    Args:
-        count: how many at most.
-    """
-    return distinct_labels(opt, count, (example.labels[0] for example in examples), (TRAIN, VALID))

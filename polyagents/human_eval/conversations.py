@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from polyagents.human_eval.records import HUMAN, Conversation, ConversationPair, Side, Utterance
+from polyagents.human_eval.records import Conversation, ConversationPair, Side, Utterance
 
 NAME = 16  # hexadecimal digits of a name: 64 bits, of which a million conversations share none
 UNSTORABLE = re.compile("[\x00\ud800-\udfff]")  # UTF-8 or PostgreSQL cannot store them
@@ -62,11 +62,6 @@ def sides_of(conversation: Conversation) -> dict[str, Side]:
     """
     speakers = dict.fromkeys(turn.speaker for turn in conversation.turns)
     return {conversation.models[who]: Side(conversation.name, who) for who in speakers if who in conversation.models}
-
-
-def models_in(conversations: Iterable[Conversation]) -> list[str]:
-    """Return all models, without people, in alphabetical order."""
-    return sorted({model for conversation in conversations for model in conversation.models.values()} - {HUMAN})
 
 
 def clean(text: str) -> str:

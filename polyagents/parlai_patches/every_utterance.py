@@ -73,12 +73,9 @@ def with_added_targets(initialise: Any, teacher: Any, opt: Opt, shared: dict[str
     if asked and shared is None:  # the other teachers of a batch get their mutators from this one
         teacher.mutators.insert(0, EveryUtterance(opt))  # the user's --mutators see the task's own messages in it
         if not isinstance(teacher, ChunkTeacher):  # the teacher does not count these itself
-            teacher.num_examples = functools.cache(lambda: count_examples(teacher))
-
-
-def count_examples(teacher: Any) -> int:
-    """Return the number of examples of an epoch, added ones included."""
-    return sum(len(episode) + len(added_targets(episode)) for episode in episodes_of(teacher))
+            teacher.num_examples = functools.cache(
+                lambda: sum(len(episode) + len(added_targets(episode)) for episode in episodes_of(teacher))
+            )
 
 
 def episodes_of(teacher: Any) -> Iterator[list[Message]]:

@@ -26,7 +26,7 @@ from parlai.utils.misc import str_to_msg
 
 from polyagents import InputError
 from polyagents.commands.human_eval import STEPS
-from polyagents.human_eval.conversations import make_conversation, make_pair, models_in, sides_of
+from polyagents.human_eval.conversations import make_conversation, make_pair, sides_of
 from polyagents.human_eval.formats import acute_eval_format, parlai_format
 from polyagents.human_eval.formats.conversation_files import read_file
 from polyagents.human_eval.pairing import make_pairs, read_matchups
@@ -286,7 +286,8 @@ def test_older_json_logs_are_read_and_their_model_named(step, tmp_path):
     assert dict(renamed.models) == {"speaker_1": "poly", "speaker_2": "poly"} and renamed.turns == one.turns
     printed, _ = step("import", "old.json", "--model-name", "poly")
     assert printed["conversations"] == 1
-    assert models_in(EvaluationStore("human_eval.db").conversations().values()) == ["poly"]
+    stored = EvaluationStore("human_eval.db").conversations().values()
+    assert {model for conversation in stored for model in conversation.models.values()} == {"poly"}
 
 
 def said_by(*names):

@@ -8,7 +8,6 @@ from typing import Any
 from polyagents.arguments import CommandParser, positive_int, seed_number
 from polyagents.console import say
 from polyagents.errors import InputError
-from polyagents.human_eval.conversations import models_in
 from polyagents.human_eval.formats.conversation_files import read_file
 from polyagents.human_eval.pairing import make_pairs, read_matchups, without_checks
 from polyagents.human_eval.records import HUMAN, Conversation, ConversationPair
@@ -40,8 +39,8 @@ def run(opt: Mapping[str, Any]) -> None:
     store, file = existing_store(opt["database"]), opt["checks"]
     background, checks = read_checks(file) if file else ([], [])
     conversations = without_checks(store.conversations(), [*store.pairs(), *checks])
-    people = [HUMAN] if any(HUMAN in conversation.models.values() for conversation in conversations) else []
-    matchups = read_matchups(opt["matchups"], [*models_in(conversations), *people])
+    models = {model for conversation in conversations for model in conversation.models.values()}
+    matchups = read_matchups(opt["matchups"], [*sorted(models - {HUMAN}), *(models & {HUMAN})])
     pairs = make_pairs(conversations, matchups, opt["per_matchup"], opt["seed"])
     store.add_conversations(background)
     store.add_pairs(checks)
