@@ -90,7 +90,8 @@ def add_options(parser: ParlaiParser, options: type[Options]) -> None:
     declared = [kind for kind in reversed(options.__mro__) if issubclass(kind, Options) and kind is not Options]
     fields = {field.name: field for field in fields_of(options)}
     for kind in declared:
-        group = parser.add_argument_group(kind.title)
+        groups = {group.title: group for group in parser._action_groups}  # a title may be another class's, too
+        group = groups.get(kind.title) or parser.add_argument_group(kind.title)
         for name in [name for name in kind.__annotations__ if name in fields]:
             field = fields.pop(name)  # the declaration of the most derived class
             parse = field.metadata["parse"]

@@ -21,6 +21,7 @@ def test_ours_come_first_and_the_rest_on_request(help_of):
     assert short.startswith("usage: polyagents train_model -m poly -t TASK -mf FILE [flags]")
     for text in ("--poly-n-codes", "Poly-encoder (polyagents):", "--max-train-steps", "All flags, ParlAI's too:"):
         assert text in short
+    assert short.count("Poly-encoder (polyagents):") == 1  # of the model's options and of those for its training
     assert "--wandb-log" not in short and "--wandb-log" in everything
     assert len(short.splitlines()) < 250 < len(everything.splitlines())
 
