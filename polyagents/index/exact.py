@@ -111,7 +111,7 @@ def search_blocks(query: Query, vectors: Vectors, k: int, allowed: np.ndarray | 
     for block in blocks_on(vectors, query.device, allowed):
         for part in block.split(rows):
             bounds = query.scorer.upper_bound(scan.largest_products(part))  # [n, B], of scores
-            if bounds is None:
+            if bounds is None:  # of no block: the architecture has none, and every candidate may be among the best
                 scores = score_all(query, vectors).cpu().numpy()
                 if allowed is not None:
                     scores[:, ~allowed] = -np.inf
@@ -128,6 +128,7 @@ def search_blocks(query: Query, vectors: Vectors, k: int, allowed: np.ndarray | 
     return TopCandidates(np.stack([one.indices for one in best]), np.stack([one.scores for one in best]))
 
 
+# By index, weakly: an index that nobody uses any more does not keep a GPU's memory.
 ON_DEVICE: weakref.WeakKeyDictionary[Vectors, dict[torch.device, VectorBlock]] = weakref.WeakKeyDictionary()
 
 
@@ -139,6 +140,7 @@ def resident(vectors: Vectors, device: torch.device) -> VectorBlock | None:
     if device not in kept:
         blocks = list(vectors.blocks())
         size = sum(part.nbytes for block in blocks for part in block.columns if part is not None)
+        # The rest is for the products and scores of searches.
         if size > 0.8 * torch.cuda.mem_get_info(device)[0]:
             return None
         kept[device] = joined_blocks(blocks, device)
@@ -195,7 +197,7 @@ class Best:
         """Add n candidates, as far as they are among the best."""
         indices = np.concatenate([self.indices, indices])
         scores = np.concatenate([self.scores, np.where(np.isnan(scores), -np.inf, scores)])  # a diverged model's
-        order = np.lexsort((indices, -scores))[: self.k]
+        order = np.lexsort((indices, -scores))[: self.k]  # lexsort's last key decides first
         self.indices, self.scores = indices[order], scores[order]
 
 

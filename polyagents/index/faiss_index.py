@@ -118,11 +118,12 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query, measur
         with atomic_write(path) as temporary:
             try:
                 faiss.write_index(index, temporary)
-            except RuntimeError as error:
+            except RuntimeError as error:  # FAISS's error for a full disk
                 raise OSError(str(error)) from error
             description = replace(description, sha256=file_digest(temporary))
         remember(store.folder, [*(shard.name for shard in store.shards), description.file])
         write_description(store, description)
+        # Only now: a build that is killed before leaves the earlier index, with its description.
         for name in os.listdir(store.folder):
             if name.endswith(".faiss") and name != description.file:
                 os.remove(os.path.join(store.folder, name))
@@ -140,6 +141,7 @@ def remove_shortlist(store: CandidateStore) -> None:
     if read_description(store.folder) is None:
         return
     with index_folder(store.folder):
+        # The description first: without its file, it would be that of a damaged index.
         for name in sorted(os.listdir(store.folder), key=lambda name: name != DESCRIPTION):
             if name == DESCRIPTION or name.endswith(".faiss"):
                 os.remove(os.path.join(store.folder, name))
@@ -179,6 +181,7 @@ def reason_against(index_type: str, candidates: int, width: int) -> str | None:
 
 def clusters(candidates: int) -> int:
     """Return the number of lists of an ivfpq index."""
+    # FAISS's advice for up to a million candidates: 4 to 16 times the root. To learn a list, it wants 39 vectors.
     return max(min(round(4 * math.sqrt(candidates)), min(candidates, TRAINED_ON) // 39), 1)
 
 
@@ -242,7 +245,7 @@ def open_shortlist(store: CandidateStore) -> FaissShortlist | None:
         index = faiss.read_index(path)
     except (OSError, RuntimeError) as error:
         raise damaged from error
-    # Its numbers would name other candidates, or none.
+    # The numbers of an index of another size would name other candidates, or none.
     if (index.ntotal, index.d) != (store.slots, store.width):
         raise damaged
     return FaissShortlist(index)

@@ -127,7 +127,7 @@ def scan_times(width: int, wide: bool) -> dict[torch.dtype, float]:
     operands = {torch.float32: (vectors.bfloat16(), context)}
     if has_bf16():
         operands[torch.bfloat16] = (vectors.bfloat16(), context.bfloat16())
-    if has_int8():
+    if has_int8():  # times 20: a normal number then fits into an int8
         operands[torch.int8] = ((vectors * 20).to(torch.int8), (context * 20).to(torch.int8))
     ways = {str(kind): functools.partial(multiply, *given) for kind, given in operands.items()}
     times = measured_once(f"a scan of {ROWS} x {width} for {asked} context vectors", ways)
