@@ -1,4 +1,4 @@
-"""The exceptions that the user can correct, each with a sentence that says how."""
+"""The exceptions whose cause the user can remove, each with a sentence that says how."""
 
 import importlib.util
 import re

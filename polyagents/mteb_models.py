@@ -139,7 +139,7 @@ class SearchModel:
 
 
 class PairModel:
-    """A joint model that implements mteb's CrossEncoderProtocol; mteb writes `mteb_model_meta` beside the results."""
+    """A joint model that implements mteb's CrossEncoderProtocol; mteb writes `mteb_model_meta` next to the results."""
 
     def __init__(self, ranker: Ranker, described: Any):
         self.ranker, self.mteb_model_meta = ranker, described

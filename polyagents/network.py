@@ -1,4 +1,4 @@
-"""Whether servers can be reached: asked once, since clients try for a minute if there is no network."""
+"""Tells whether servers can be reached. It asks each once: without a network, clients would try for a minute."""
 
 import functools
 import socket

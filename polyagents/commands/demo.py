@@ -134,7 +134,7 @@ def parser() -> argparse.ArgumentParser:
     """Declare the flags: a folder, and how long to train."""
     parser = CommandParser("polyagents demo", "Train bi, poly, uni and cross on a built-in task and compare them.")
     parser.add_argument("--output", default="demo-output", help="folder for models, table and picture")
-    parser.add_argument("--percent", type=Whole(1, 100), default=100, help="of the training steps, in percent")
+    parser.add_argument("--percent", type=Whole(1, 100), default=100, help="share of the training steps, in percent")
     return parser
 
 

@@ -1,4 +1,4 @@
-"""`polyagents index plan`: a table of what indexes of some numbers of candidates take, before they are built."""
+"""`polyagents index plan`: a table of the disk, memory and time that indexes will take, by number of candidates."""
 
 from collections.abc import Mapping
 from typing import Any

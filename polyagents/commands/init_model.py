@@ -1,4 +1,4 @@
-"""`polyagents init_model`: make a ranker without training, of an encoder as it is or of several models."""
+"""`polyagents init_model`: make a ranker without training, from an encoder or from several models."""
 
 import argparse
 import os

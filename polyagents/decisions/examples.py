@@ -1,4 +1,4 @@
-"""Examples of decisions: a context, and the right ones of all options or of its own; perhaps none is right."""
+"""Examples of decisions: a context, its own options if it has any, and which options are right, perhaps none."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""How good probabilities are: log loss, Brier score, calibration error, how well "none of these" is told; thresholds.
+"""Measures how good probabilities are (log loss, Brier score, calibration error, "none of these"), and thresholds.
 
 A threshold answers only what is more probable. Its precision is promised with 95 % confidence. The bound is Clopper and
 Pearson's, on examples that the probabilities were not fitted to; and since the best of LEVELS thresholds is chosen on

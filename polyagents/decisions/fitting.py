@@ -1,4 +1,4 @@
-"""Fits the map from scores to probabilities, and gives every example probabilities of a map that did not see it."""
+"""Fits the map from scores to probabilities; the probabilities of each example come from a map fitted without it."""
 
 import numpy as np
 from numpy.typing import NDArray

@@ -25,7 +25,7 @@ TEMPORARY = r"\.([0-9a-f]{6}-\d+-)?[0-9a-f]{8}\.tmp"  # the end of an unfinished
 
 
 def temporary_name(path: str) -> str:
-    """Return a name beside `path` for an unfinished file; it says which process writes, and no two are the same."""
+    """Return a name next to `path` for an unfinished file; it says which process writes, and no two are the same."""
     return f"{path}.{MACHINE}-{os.getpid()}-{secrets.token_hex(4)}.tmp"
 
 

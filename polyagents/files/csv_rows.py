@@ -1,4 +1,4 @@
-"""The rows of CSV files. Python's reader limits the length of a cell, by a number that holds for a whole process."""
+"""Reads CSV files row by row, without Python's limit for the length of a cell, which holds for a whole process."""
 
 import re
 from collections import Counter

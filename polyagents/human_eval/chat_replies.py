@@ -1,4 +1,4 @@
-"""Models that reply to people: each reply follows from the whole chat, so no two people's histories ever meet."""
+"""Models that reply to people: each reply is computed from the whole chat, so no two chats ever mix."""
 
 import hashlib
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""What an index of a number of candidates takes: disk, memory, and the times of a build, a start and a query.
+"""Computes what an index of some candidates takes: disk, memory, and the times of a build, a start and a query.
 
 Bytes are counted as the files have them. Times are laws that were fitted to measured indexes on one machine.
 """

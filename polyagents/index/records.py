@@ -1,4 +1,4 @@
-"""Candidates with ids of the user's own, and fields: JSON lines, CSV, Parquet, or Python's dicts, checked once.
+"""Candidates with the user's own ids and fields: JSON lines, CSV, Parquet, or Python's dicts, checked once.
 
 A candidate's key is of its id; a plain line's id is the line itself. A file is read twice: once to check it and to
 record where each candidate is, 44 bytes each, and then part by part.

@@ -18,7 +18,7 @@ from polyagents.index.stored_vectors import VectorBlock
 from polyagents.models.two_towers import Query
 
 SCANNED = 64_000_000  # dot products at once, B x M x C: 256 MB in fp32
-SCORED = 512  # candidates of each context that are scored, beside four for each of the k: some dozens have to be
+SCORED = 512  # candidates of each context that are scored, besides four for each of the k: some dozens have to be
 GATHERED = 64_000_000  # numbers of their vectors at once
 
 

@@ -1,1 +1,1 @@
-"""How a model comes from a disk, a hub, sentence-transformers or ParlAI, and goes there."""
+"""Loads models from a disk, a hub, sentence-transformers or ParlAI, and writes them there."""

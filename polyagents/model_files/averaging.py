@@ -69,8 +69,8 @@ def refuse_another_kind(first: str, one: RankingModel, second: str, other: Ranki
 def parts_with_a_start(model: RankingModel, weights: Mapping[str, torch.Tensor]) -> list[dict[str, torch.Tensor]]:
     """Split weights into an architecture's parts, without those that need not come from one start.
 
-    A head beside a similarity starts at 0. Codes are drawn by each seed, and their mean attends more evenly; it ranks
-    better than each run all the same (docs/results.md).
+    A head that is added to a similarity starts at 0. Codes are drawn by each seed, and their mean attends more evenly;
+    it ranks better than each run all the same (docs/results.md).
     """
     head = getattr(model.settings.ranking, "joint_head", None)
     skipped = {CODES} if head is None or not is_similarity(head) else {CODES, "linear"}

@@ -1,4 +1,4 @@
-"""A ranker of an encoder as it is, without training: what its own files say decides how it reads and scores."""
+"""Makes a ranker of an encoder without training: the encoder's own files decide how it reads and scores."""
 
 import contextlib
 import os

@@ -10,7 +10,7 @@ from polyagents.models.formulas import CONTEXT_VECTORS, REDUCTIONS
 from polyagents.options import Options, Role, option
 
 TRAIN_LAYERS = ("all", "all_but_embeddings", "top4", "top")
-SIMILARITIES, CLASSIFIERS = ("dot", "cosine"), ("tanh", "gelu", "relu")  # of --joint-head, beside linear
+SIMILARITIES, CLASSIFIERS = ("dot", "cosine"), ("tanh", "gelu", "relu")  # of --joint-head, besides linear
 CODES_INITS = ("normal", "uniform", "unit")
 SCRATCH = "scratch:"  # the prefix of backbones that start from random weights
 

@@ -1,4 +1,4 @@
-"""The examples of a ParlAI task as decisions: some may have candidates, and no label among them that is right."""
+"""The examples of a ParlAI task as decisions: the candidates of some may contain no right one."""
 
 from typing import Any
 

@@ -1,4 +1,4 @@
-"""The flags of the agents: those that option classes declare, here those that only ParlAI's commands have."""
+"""The flags of the agents: adds those of all option classes, and declares those that only ParlAI's commands have."""
 
 from dataclasses import dataclass
 from typing import Any

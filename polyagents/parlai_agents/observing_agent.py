@@ -1,4 +1,4 @@
-"""Batches of token ids from ParlAI's observations: [S] context [S], and every candidate between its [S]."""
+"""Batches of token ids from ParlAI's observations: context and candidates, each with [S] before and after it."""
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from typing import Any

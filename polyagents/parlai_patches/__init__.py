@@ -1,1 +1,1 @@
-"""What makes ParlAI run our agents: patches for today's libraries, its training loop, its scripts and its worlds."""
+"""Patches with which ParlAI runs our agents: for today's libraries, its training loop, its scripts and its worlds."""

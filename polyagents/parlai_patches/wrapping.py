@@ -1,4 +1,4 @@
-"""How a function of ParlAI's gets one of ours around it."""
+"""Wraps functions of ParlAI's in ours."""
 
 import functools
 import inspect

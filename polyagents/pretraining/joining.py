@@ -1,4 +1,4 @@
-"""Chunks of an update, joined to larger ones if a device computes several at once faster than one after the other.
+"""Joins the chunks of an update to larger ones if a device computes these faster than one chunk after the other.
 
 What an update consists of, and which words are hidden, is decided in small chunks that are the same on every machine,
 so that training on a GPU equals training on a CPU.

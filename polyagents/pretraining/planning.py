@@ -1,4 +1,4 @@
-"""Updates from windows of examples: the targets of each (hidden words or classes of labels) and its chunks."""
+"""Plans updates from windows of examples: for each its targets (hidden words or classes of labels) and its chunks."""
 
 import math
 import random

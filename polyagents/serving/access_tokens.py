@@ -1,4 +1,4 @@
-"""The tokens of a server: who may ask, read figures or reload, as a file says now.
+"""The tokens of a server, by which clients may ask, read figures or reload; a file lists them and may change.
 
 A line is `NAME SCOPE[,SCOPE] TOKEN`, or only a token: the first line of all may do everything, any other may ask and
 read figures.

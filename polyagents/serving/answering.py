@@ -1,4 +1,4 @@
-"""Answers to requests, by way of the queue."""
+"""Answers requests, in their turn in the queue."""
 
 import asyncio
 import json

@@ -56,7 +56,7 @@ class Lines(logging.Formatter):
 
 
 class OnlyJson:
-    """Instead of standard error: whatever anybody writes there becomes records, so that every line is JSON."""
+    """Stands for standard error: whatever anybody writes there becomes records, so that every line is JSON."""
 
     def __init__(self, stream: TextIO):
         self.stream, self.lines, self.begun = stream, Lines(is_json=True), ""

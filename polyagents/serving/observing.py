@@ -1,4 +1,4 @@
-"""How others observe the server: probes for a proxy, figures for Prometheus."""
+"""Shows others the state of the server: probes for a proxy, figures for Prometheus."""
 
 import asyncio
 import functools

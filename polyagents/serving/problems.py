@@ -1,4 +1,4 @@
-"""An error as JSON: one sentence, where the clients of its path look for it."""
+"""Errors as JSON: one sentence each, in the field in which the clients of a path look for it."""
 
 import json
 from collections.abc import Mapping

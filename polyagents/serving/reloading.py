@@ -1,4 +1,4 @@
-"""Reloading: another generation is loaded beside the one that is served, tried, and put in its place.
+"""Reloading: another generation is loaded while the present one is served, tried, and put in its place.
 
 It happens when the files have changed, on SIGHUP, and on `POST /admin/reload`. What is refused changes nothing. A
 request is answered to its end by the generation that it began with, so no answer mixes two. The old one is released
@@ -103,7 +103,7 @@ class Held:
 
 
 class Reloader:
-    """Loads another generation beside the one that is served, and puts it in its place, or else refuses it.
+    """Loads another generation while the present one is served, and puts it in its place, or else refuses it.
 
     Attributes:
         generations: of the server that runs.

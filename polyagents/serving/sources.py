@@ -1,4 +1,4 @@
-"""The sources of a server: files, or an engine, that it loads a model and candidates from, and whether they changed.
+"""The files or the engine from which a server loads its model and candidates, and whether they have changed.
 
 A file is not read to see whether it has changed: another size, time of change or number of its inode says so, also if a
 link leads to another file now.

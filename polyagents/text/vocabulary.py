@@ -1,4 +1,4 @@
-"""Vocabularies that are learnt, the same for the same text: lower-case BPE (paper v1 4.5), and word pieces.
+"""Learns vocabularies, from the same text always the same: lower-case BPE (paper v1 4.5), and word pieces.
 
 BPE consists of bytes, not letters: any text can be written in it, emoji included, and the library numbers bytes in
 order, whereas it numbers letters by a hash table, differently in each run.

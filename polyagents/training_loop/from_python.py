@@ -1,4 +1,4 @@
-"""Trains from Python, from options to model, for Ranker.train."""
+"""The run of Ranker.train: from examples and options to a trained model."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence

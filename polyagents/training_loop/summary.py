@@ -1,4 +1,4 @@
-"""What a run says: at its start what it chose, at its end its result, the place of the model and the next commands."""
+"""The sentences of a run: at its start its choices; at its end its result, the model's place and the next commands."""
 
 import re
 from collections.abc import Container, Mapping

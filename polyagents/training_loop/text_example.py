@@ -1,4 +1,4 @@
-"""A training example in Python, checked: it comes from a user's list, data set or table.
+"""Checks training examples in Python, which come from a user's list, data set or table.
 
 It is a dict such as these::
 

@@ -50,7 +50,7 @@ class DefaultTeacher(StreamTeacher):
 
 
 class Sample(DefaultTeacher):
-    """`-t polyagents.tasks.pairs:sample`: some short conversations, in the folder beside this file."""
+    """`-t polyagents.tasks.pairs:sample`: some short conversations, in the folder next to this file."""
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
         opt = copy.copy(opt)

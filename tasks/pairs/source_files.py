@@ -24,7 +24,7 @@ from .pair import Pair
 ENDINGS = (".jsonl", ".ndjson", ".json", ".txt")
 PACKED = (".zst", ".gz", ".bz2")
 TABLES = (".csv", ".tsv", ".parquet")  # whose rows are not lines of a dialogue
-PARTS = "unfinished-pairs"  # a folder beside the pairs, removed once they are complete
+PARTS = "unfinished-pairs"  # a folder next to the pairs, removed once they are complete
 DUMP = "RC_"  # what the names of Reddit's comment dumps begin with: RC_2016-01.zst
 
 Record = Comment | Pair | str

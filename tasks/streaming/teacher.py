@@ -112,7 +112,7 @@ class StreamTeacher(FixedDialogTeacher, abc.ABC):
         return fields | {"label_candidates": [example["label"], *others]} if others else fields
 
     def others(self, spot: Spot, place: int) -> Sequence[str]:
-        """Return candidates beside the label; none if the batch gives them."""
+        """Return candidates besides the label; none if the batch gives them."""
         return ()
 
 

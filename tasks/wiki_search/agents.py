@@ -25,7 +25,7 @@ class WikiSearchTeacher(StreamTeacher):
 
     data: "Data"
     negatives = 0  # of each training example
-    eval_candidates = 0  # from the pool, beside the label
+    eval_candidates = 0  # from the pool, besides the label
 
     @classmethod
     def add_cmdline_args(cls, parser: ParlaiParser, partial_opt: Opt | None = None) -> ParlaiParser:
@@ -66,7 +66,7 @@ class CrossTeacher(WikiSearchTeacher):
 
 
 class Sample(DefaultTeacher):
-    """`-t polyagents.tasks.wiki_search:sample`: 40 short articles, written for it, in the folder beside this file."""
+    """`-t polyagents.tasks.wiki_search:sample`: 40 short articles, written for it, in the folder next to this file."""
 
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
         opt = copy.copy(opt)

@@ -22,7 +22,7 @@ from polyagents.files.json_files import parse_json
 
 from ..streaming.source import Place, Source
 
-FOLDER = "parts"  # a folder beside the data, removed once they are complete
+FOLDER = "parts"  # a folder next to the data, removed once they are complete
 PART_BYTES = 64_000_000  # bytes of a part, which a kill may lose; 5 million articles make 300 files
 PART = re.compile(rf"\d{{6}}\.part({TEMPORARY})?")
 QUIET_BYTES = 1_000_000_000  # hashed in a second or two; a longer source gets a progress bar

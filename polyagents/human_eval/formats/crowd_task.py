@@ -1,4 +1,4 @@
-"""A folder for ParlAI's crowdsourcing, whose code is in ParlAI's git tree, to run an evaluation with."""
+"""Writes a folder with which ParlAI's crowdsourcing, whose code is in ParlAI's git tree, runs an evaluation."""
 
 import os
 from collections.abc import Mapping, Sequence

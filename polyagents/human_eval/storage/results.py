@@ -1,4 +1,4 @@
-"""What came of an evaluation: every judgement, every finished chat, and everybody's progress."""
+"""The results of an evaluation so far: every judgement, every finished chat, and everybody's progress."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence

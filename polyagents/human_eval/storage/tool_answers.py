@@ -1,4 +1,4 @@
-"""Answers that people gave in another tool: each person of it gets a pseudonym, as the people of a platform do."""
+"""Stores answers from another tool: each person there gets a pseudonym, as the people of a platform do."""
 
 from collections.abc import Sequence
 

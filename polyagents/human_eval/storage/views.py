@@ -1,4 +1,4 @@
-"""What the pages get from the store, and what people who chat are to do: values without a database."""
+"""Values that the store gives to the pages, and the plan of chats that it is given; none knows the database."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
