@@ -252,16 +252,20 @@ def sizes(backbone: Any) -> tuple[int, int, int]:
     return config.num_hidden_layers, config.hidden_size, config.num_attention_heads
 
 
+def parlai_encoder(ranker: Ranker) -> Any:
+    """Make ParlAI's poly-encoder of the sizes of a model, with its tokens."""
+    same = sizes(two_towers(ranker).context_encoder.backbone)
+    with model_files(ranker) as file:
+        return peers.parlai_agent("poly", *same, 64, "codes", dict_file=f"{file}.dict")
+
+
 def encoding(ranker: Ranker, texts: Sequence[str], rounds: int) -> list[Row]:
     """Measure candidates per second from text to vector: ours as `index build` does it, ParlAI's for a fixed set.
 
     Args:
         rounds: how often each is measured.
     """
-    model = two_towers(ranker)
-    with model_files(ranker) as file:
-        same = sizes(model.context_encoder.backbone)
-        parlai = peers.parlai_agent("poly", *same, 64, "codes", dict_file=f"{file}.dict")
+    model, parlai = two_towers(ranker), parlai_encoder(ranker)
     ways = {
         "ours": lambda: model.encode_texts(texts, low_precision=True),
         "parlai": lambda: peers.encode_candidates(parlai, texts),
@@ -280,11 +284,8 @@ def encoding_by_length(ranker: Ranker, texts: Sequence[str], rounds: int) -> lis
 
     The share of the machine's peak counts the products of the encoder's layers, at the rate of a large product.
     """
-    model = two_towers(ranker)
-    backbone = model.module.candidate_encoder.backbone
-    with model_files(ranker) as file:
-        parlai = peers.parlai_agent("poly", *sizes(backbone), 64, "codes", dict_file=f"{file}.dict")
-    layers = [part for part in backbone.modules() if isinstance(part, nn.Linear)]
+    model, parlai = two_towers(ranker), parlai_encoder(ranker)
+    layers = [part for part in model.module.candidate_encoder.backbone.modules() if isinstance(part, nn.Linear)]
     a_token = 2 * sum(layer.weight.numel() for layer in layers)  # operations
     joined = [token for candidate in model.candidates(texts) for token in candidate.ids[1:-1]]
     before = model.settings.encoder.precision

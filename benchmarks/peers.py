@@ -232,14 +232,14 @@ def encode_candidates(agent: TorchRankerAgent, texts: Sequence[str]) -> Tensor:
     (`--encode-candidate-vecs-batchsize`).
     """
     with quiet():
-        encodings: Tensor = agent._make_candidate_encs(agent._make_candidate_vecs(list(texts)))
-    return encodings.reshape(len(texts), -1)
+        ids = agent._make_candidate_vecs(list(texts))
+    return encode_ids(agent, ids)
 
 
-def encode_ids(agent: TorchRankerAgent, ids: Sequence[Sequence[int]]) -> Tensor:
-    """Encode token ids of C candidates of one length as `encode_candidates` does."""
+def encode_ids(agent: TorchRankerAgent, ids: Any) -> Tensor:
+    """Encode token ids of C candidates of one length [C, T] as `encode_candidates` does."""
     with quiet():
-        encodings: Tensor = agent._make_candidate_encs(torch.tensor(ids))
+        encodings: Tensor = agent._make_candidate_encs(torch.as_tensor(ids))
     return encodings.reshape(len(ids), -1)
 
 

@@ -79,12 +79,11 @@ def evaluate(world: WorldInOrder) -> Ranks:
     Raises:
         InputError: the examples have no labels.
     """
-    ranks, dialogues, dialogue = [], [], 0
-    for message, reply in exchanges(world):
+    ranks, dialogues = [], []
+    for dialogue, _, reply in exchanges(world):
         if (rank := (reply.get("metrics") or {}).get("rank")) is not None:
             ranks.append(int(rank.value()))
             dialogues.append(dialogue)
-        dialogue += bool(message.get("episode_done"))
     if not ranks:
         raise InputError("The split has no examples with labels; there is nothing to measure.")
     return Ranks(ranks, world.digest, lengths(dialogues))

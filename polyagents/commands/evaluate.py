@@ -108,17 +108,19 @@ def decision_examples(opt: Mapping[str, Any]) -> Callable[[], "DecisionExamples"
     from polyagents.commands.decide import read_options
     from polyagents.parlai_agents.decision_task import examples_of_task
 
-    if opt["options_file"] is None:
-        return functools.cache(lambda: examples_of_task(opt["evaluated"][0]))
-    if not any(map(calibrated_file, opt["evaluated"])):
+    file = opt["options_file"]
+    if file is not None and not any(map(calibrated_file, opt["evaluated"])):
         raise InputError(
             f"--options-file is for calibrated models, and {opt['model_file']} is not calibrated; calibrate it first."
         )
-    examples = examples_of_task(opt["evaluated"][0], read_options(opt["options_file"]))
-    return lambda: examples
+    options = None if file is None else read_options(file)
+    examples = functools.cache(lambda: examples_of_task(opt["evaluated"][0], options))
+    if file is not None:
+        examples()
+    return examples
 
 
-def decided(models: Sequence[Mapping[str, Any]], examples: Callable[[], Any]) -> dict[str, dict[str, Any]]:
+def decided(models: Sequence[Mapping[str, Any]], examples: Callable[[], "DecisionExamples"]) -> dict[str, Any]:
     """Measure the decisions of the models that are calibrated, by file; a note says what is wrong with it."""
     found = {}
     for opt in models:

@@ -65,13 +65,11 @@ def ranker_and_world(opt: Opt, num_examples: int | None) -> tuple[RankerAgent, W
 
 def judged_examples(world: WorldInOrder) -> Iterator[Example]:
     """Yield the examples that have a label, in order: the dialogue of each, the task's message, and its ranking."""
-    dialogue = 0
     with Bar(total=world.num_examples() or None, unit=" examples", delay=SLOW) as bar:
-        for message, reply in exchanges(world):
+        for dialogue, message, reply in exchanges(world):
             if reply.get("judged") is not None:
                 yield dialogue, message, reply["judged"]
                 bar.update()
-            dialogue += bool(message.get("episode_done"))
 
 
 def evaluated(opt: Opt, agent: RankerAgent, world: WorldInOrder, write: Write) -> Evaluated:

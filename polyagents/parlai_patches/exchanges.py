@@ -210,12 +210,15 @@ def evaluate_in_order(evaluate: Any, opt: Opt, agent: Any, task: str) -> Any:
         return evaluate(Opt(opt | {"num_examples": -1}), agent, task)
 
 
-def exchanges(world: WorldInOrder) -> Iterator[tuple[Any, Any]]:
-    """Evaluate a world, and yield each message with the reply to it."""
+def exchanges(world: WorldInOrder) -> Iterator[tuple[int, Any, Any]]:
+    """Evaluate a world, and yield the number of each message's dialogue, the message, and the reply to it."""
     world.reset()
+    dialogue = 0
     while not world.epoch_done():
         world.parley()
-        yield from zip(*world.acts, strict=True)
+        for message, reply in zip(*world.acts, strict=True):
+            yield dialogue, message, reply
+            dialogue += bool(message.get("episode_done"))
 
 
 def is_example(message: Mapping[str, Any]) -> bool:
