@@ -143,6 +143,7 @@ class Study:
         evaluation: the same for all rows.
         replies: candidates of the timed replies; None if no reply is timed.
         pool: candidates of a second, larger ranking of the final models; None if there is none.
+        difference: of R@1, that the study looks for; None for none.
         rows: in the order of the file, except that rows come before those that build on them.
     """
 
@@ -154,6 +155,7 @@ class Study:
     replies: int | None
     pool: int | None
     pool_examples: int
+    difference: float | None
     rows: tuple[Row, ...]
 
     def row(self, name: str) -> Row:
@@ -253,6 +255,7 @@ KEYS: dict[str, tuple[Any, str, Any]] = {  # its type, what it is in words, what
     "replies": (int | None, "a number of candidates above 0, or null", None),
     "pool": (int | None, "a number of candidates above 1, or null", None),
     "pool-examples": (int, "a number of contexts of 1 or more", 100),
+    "difference": (float | None, "a difference of R@1, above 0 and below 1, or null", None),
     "rows": (dict[str, dict[str, Any]], "names with flags", ...),
 }
 
@@ -287,8 +290,11 @@ def study_of(found: Any) -> Study:
         row_of(name, own, flags, examples, seconds) for name, own in zip(names, value["rows"].values(), strict=True)
     ]
     given = [value["task"], value["evaluate"], value["replies"], value["pool"], value["pool-examples"]]
+    if value["difference"] is not None and not 0 < value["difference"] < 1:
+        raise ValueError(f"difference is {value['difference']}; give {KEYS['difference'][1]}.")
     ordered = with_keys(in_order(rows), given)
-    named = {name: value[name] for name in ("task", "replies", "pool")} | {"pool_examples": value["pool-examples"]}
+    named = {name: value[name] for name in ("task", "replies", "pool", "difference")}
+    named |= {"pool_examples": value["pool-examples"]}
     return Study(**named, seeds=tuple(seeds), examples=examples, seconds=seconds, evaluation=evaluation,
                  rows=tuple(ordered))  # fmt: skip
 

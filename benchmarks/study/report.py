@@ -8,7 +8,7 @@ from polyagents.benchmarks.study import pictures, tables
 from polyagents.benchmarks.study.plan import FINISHED, Study
 from polyagents.benchmarks.study.statistics import Estimate
 from polyagents.benchmarks.study.tables import ALL_PAIRS, Difference, Reached, Runs
-from polyagents.console import markdown
+from polyagents.console import markdown, number_of
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 
@@ -33,26 +33,41 @@ def write(name: str, study: Study, folder: str) -> str:
     by_examples, by_seconds = tables.at_last_examples(study, runs), tables.at_seconds(study, runs)
     if not by_examples and not by_seconds:
         raise InputError(f"{folder} has no results of {name} yet; run the study without --report.")
-    sections = [*section("Equal examples", study, by_examples), *section("Equal seconds", study, by_seconds)]
+    compared = {"Equal examples": by_examples, "Equal seconds": by_seconds}
     finished = tables.finished(study, runs)
     pipelines = [row for row in finished if row.row.is_pipeline]
     if study.pool is not None or pipelines:
-        sections += section("Finished models", study, finished)
+        compared["Finished models"] = finished
+    found = {title: tables.differences(rows) for title, rows in compared.items()}
+    sections = [part for title, rows in compared.items() for part in section(title, study, rows, found[title])]
     shown = ["![R@1 during training](curves.png)", "![quality against cost](cost.png)"]
-    text = "\n\n".join([*heading(name, study, runs), *sections, *shown])
+    title = [f"# {name}", *power(study, [one for some in found.values() for one in some])]
+    text = "\n\n".join([*title, *heading(study, runs), *sections, *shown])
     write_text(os.path.join(folder, "report.md"), f"{text}\n")
     pictures.curves(study, runs, os.path.join(folder, "curves.png"))
     pictures.cost(study, by_examples, by_seconds, pipelines, os.path.join(folder, "cost.png"))
     return text
 
 
-def heading(name: str, study: Study, runs: Runs) -> list[str]:
+def power(study: Study, found: Sequence[Difference]) -> list[str]:
+    """Say whether the intervals can tell the difference that the study looks for from none."""
+    halves = [(one.estimate.high - one.estimate.low) / 2 for one in found]
+    if study.difference is None or not halves:
+        return []
+    wide = [half for half in halves if half > study.difference]
+    if not wide:
+        return [f"A difference of {study.difference:g} can be told from none: no interval reaches further to a side."]
+    return [f"**A difference of {study.difference:g} cannot be told from none in {len(wide)} of "
+            f"{number_of(len(halves), 'test')}**: the intervals reach up to {max(wide):.3f} to a side. More examples "
+            "or seeds narrow them."]  # fmt: skip
+
+
+def heading(study: Study, runs: Runs) -> list[str]:
     """Describe what was measured."""
     evaluated = {len(one.ranks) for run in runs.values() for one in run.measurements}
     machines = sorted({run.end.machine for run in runs.values() if run.end is not None})
     replies = sorted({run.end.replies for run in runs.values() if run.end is not None and run.end.milliseconds})
     lines = [
-        f"# {name}",
         f"Task {study.task}: {', '.join(f'{count:,}' for count in evaluated)} examples of its "
         f"{study.evaluation.split} split, the same for all rows; seeds {', '.join(map(str, study.seeds))}. {INTERVALS}",
     ]
@@ -71,11 +86,11 @@ def heading(name: str, study: Study, runs: Runs) -> list[str]:
     return lines + ([f"**Not finished: {', '.join(unfinished)}.**"] if unfinished else [])
 
 
-def section(title: str, study: Study, rows: Sequence[Reached]) -> list[str]:
+def section(title: str, study: Study, rows: Sequence[Reached], found: Sequence[Difference]) -> list[str]:
     """Make a table of rows at their marks, and the tests between them."""
     if not rows:
         return []
-    return [f"## {title}", markdown([line(row) for row in rows]), *tests(study, rows, tables.differences(rows))]
+    return [f"## {title}", markdown([line(row) for row in rows]), *tests(study, rows, found)]
 
 
 def line(row: Reached) -> dict[str, Any]:

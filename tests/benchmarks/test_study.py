@@ -112,6 +112,8 @@ def test_a_flag_may_be_the_seed_of_the_run_which_is_that_of_the_row_it_starts_fr
         ("task: polyagents.tasks.sample", "task: a,b", "task is 'a,b'; give one, on which"),
         ("replies: 5", "reply: 5", "'reply' is not a key of a study, which has task, flags"),
         ("replies: 5", "replies: 0", "replies is 0; give a number of candidates above 0, or null"),
+        ("replies: 5", "difference: 1", "difference is 1; give a difference of R@1, above 0 and below 1, or null"),
+        ("replies: 5", "difference: [1]", r"difference is \[1\]; give"),
         ("replies: 5", "replies: [", "is not YAML: "),
         ("num-examples: 4", "num: 4", "'num' is not a key of evaluate, which has num-examples, batchsize"),
         ("num-examples: 4", "num-examples: 4, split: train", "evaluate is {'num-examples': 4, 'split': 'train', "),
@@ -659,6 +661,20 @@ def test_a_report_of_results_made_by_hand(reported, capsys):
     assert Path(folder, "report.md").read_text().strip() == text.strip()
     for picture in ("curves.png", "cost.png"):
         assert os.path.getsize(os.path.join(folder, picture)) > 10_000
+
+
+@pytest.mark.parametrize(
+    ("looked_for", "said"),
+    [
+        (0.9, "A difference of 0.9 can be told from none: no interval reaches further to a side."),
+        (0.01, "**A difference of 0.01 cannot be told from none in 2 of 2 tests**: the intervals reach up to 0."),
+        (None, "Task convai2: 4 examples of its valid split"),
+    ],
+)
+def test_a_report_begins_with_whether_its_tests_suffice(reported, looked_for, said):
+    _, study, folder = reported
+    text = report.write("small", replace(study, difference=looked_for), folder)
+    assert text.splitlines()[2].startswith(said)
 
 
 def test_a_row_with_a_mark_of_its_own_is_named_with_it(reported):
