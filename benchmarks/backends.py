@@ -1,4 +1,4 @@
-"""The fastest runtime for a model's encoders on this CPU (torch, ONNX Runtime or OpenVINO), and the quality of int8.
+"""The fastest runtime for a model's encoders on this CPU (torch, ONNX Runtime, OpenVINO), and the quality of int8.
 
     python -m polyagents.benchmarks.backends -mf M --candidates-file replies.txt -t convai2 -dp DATAPATH --work-dir W
 
@@ -17,11 +17,13 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
+import torch._inductor.config
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 
 from polyagents.arguments import CommandParser, positive_int
 from polyagents.backends.exporting import export_model
+from polyagents.backends.tracing import encoders_of
 from polyagents.benchmarks import report
 from polyagents.benchmarks.inference import two_towers
 from polyagents.benchmarks.measure import side_by_side
@@ -51,22 +53,26 @@ class Way:
     Attributes:
         name: its name in the tables.
         int8: whether the export has 8 bits.
+        compiled: whether torch compiles the encoders, with their weights as constants; needs a C++ compiler.
     """
 
     name: str
     backend: str
     precision: str = "fp32"
     int8: bool = False
+    compiled: bool = False
 
     @property
     def copy(self) -> str:
         """The name of the model's copy for this way."""
-        return f"{self.backend}{'-int8' if self.int8 else ''}"
+        return f"{self.backend}{'-int8' if self.int8 else ''}{'-compiled' if self.compiled else ''}"
 
 
 WAYS = (
     Way("torch fp32", "torch"),
     Way("torch bf16", "torch", "bf16"),
+    Way("torch compiled fp32", "torch", compiled=True),
+    Way("torch compiled bf16", "torch", "bf16", compiled=True),
     Way("onnx fp32", "onnx"),
     Way("onnx int8", "onnx", int8=True),
     Way("openvino fp32", "openvino"),
@@ -87,6 +93,10 @@ def rankers(model_file: str, folder: str, ways: Sequence[Way]) -> dict[str, Rank
         if way.backend != "torch" and not os.path.exists(f"{file}.{way.backend}"):
             export_model(Ranker.load(file, no_cuda=True).model, file, way.backend, way.int8)
         made[way.name] = Ranker.load(file, no_cuda=True, backend=way.backend, precision=way.precision)
+        if way.compiled:  # at the first call
+            torch._inductor.config.freezing = True
+            for encoder in encoders_of(made[way.name].model.module).values():
+                encoder.compile_backbone()
     return made
 
 
@@ -270,7 +280,8 @@ def main() -> None:
         "--work-dir", required=True, help="for copies of the model and indexes, which a next run reuses"
     )
     parser.add_argument("--parts", default=",".join(PARTS), help=f"of {','.join(PARTS)}")
-    parser.add_argument("--ways", default=",".join(way.copy for way in WAYS), help="of torch,onnx,onnx-int8,...")
+    parser.add_argument("--ways", default=",".join(way.copy for way in WAYS if not way.compiled),
+                        help="of torch,torch-compiled,onnx,onnx-int8,...")  # fmt: skip
     parser.add_argument("--examples", type=positive_int, default=1_000, help="for quality; the first ones are timed")
     parser.add_argument(
         "--rounds", type=positive_int, default=20, help="measurements per figure, which is their median"
