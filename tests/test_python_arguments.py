@@ -28,6 +28,7 @@ OTHER_TYPES = [
     (lambda ranker: Ranker.from_pretrained(None), "name_or_folder is None; give a path"),
     (lambda ranker: ranker.save(b"M"), "model_file is b'M'; give a path"),
     (lambda ranker: ranker.open_index(5), "index_dir is 5; give a path"),
+    (lambda ranker: ranker.index(TABLES[0], "I"), "candidates_file is context label 0 question 0 .*; give a path"),
     (lambda ranker: Ranker.train(PAIRS, 5, **TINY), "model_file is 5; give a path"),
     (lambda ranker: Ranker.train(PAIRS, init_model=5, **TINY), "init_model is 5; give a path"),
     (lambda ranker: Ranker.train(PAIRS, model=5, **TINY), "no architecture 5"),
