@@ -63,7 +63,7 @@ SERVE = [
 HUMAN_EVAL = [
     *SERVE,
     "sqlalchemy>=2.0.58",  # what people answer: SQLite, or PostgreSQL with the extra below
-    "markdown-it-py>=4.0",  # pages of consent and instructions, which organisers write in Markdown
+    "markdown-it-py>=3.0",  # pages of consent and instructions, which organisers write in Markdown
     "choix>=0.4.1",  # the ranking: the Bradley-Terry model
     "matplotlib>=3.10",  # the picture of a report
 ]
@@ -101,12 +101,12 @@ RAY = [
 
 # Only for those who run a model on MTEB's tasks (polyagents/mteb_models.py).
 MTEB = [
-    "mteb>=2.26,<3",  # the benchmark; the protocols that we meet are those of its second version
+    "mteb>=2.23,<3",  # the benchmark; the protocols that we meet are those of its second version
 ]
 
 # Only for those who have ONNX Runtime compute a model's encoders (--backend onnx).
 ONNX = [
-    "onnxruntime>=1.26",  # computes them, and makes 8 bits of their weights
+    "onnxruntime>=1.23",  # computes them, and makes 8 bits of their weights
     "onnx>=1.20",  # writes them: `polyagents export`
     "onnxscript>=0.7",  # what torch translates its operations with
 ]
@@ -184,7 +184,7 @@ DEV = [
     "pre-commit>=4.6",
     "httpx2>=2.14",  # requests to our servers, in tests; starlette's test client needs it
     "nbclient>=0.11",  # runs the notebooks of examples/ in tests, ...
-    "ipykernel>=7.4",  # ... in this
+    "ipykernel>=7.3",  # ... in this
     "playwright>=1.65",  # drives the system's Chromium in the tests marked `browser`
     "sentence-transformers>=6.2",  # a peer in benchmarks/, and what opens the folders that we export
     "accelerate>=1.15",  # transformers' Trainer, another one, needs it

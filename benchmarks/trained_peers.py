@@ -1,12 +1,12 @@
-"""Peers that are trained on the same examples in the same time: sentence-transformers' bi- and cross-encoder.
+"""Peers that are trained in the same time, or on as many examples: sentence-transformers' bi- and cross-encoder.
 
     python -m polyagents.benchmarks.trained_peers bi --backbone MINILM -t polyagents.tasks.table --table-path TABLE \
         -dt test --seconds 600
 
-`cross` instead of `bi` trains its CrossEncoder. TABLE is one of default_flags.py; any other task with candidates will
-do. Both have its MultipleNegativesRankingLoss, bi with cosine times 20, cross with the number of negatives and the
-sigmoid that are its defaults. The folder's own pooling and lengths; AdamW with a rate that rises over a tenth of the
-time and then falls to 0. Prints R@1; labels lose ties.
+`cross` instead of `bi` trains its CrossEncoder, `--updates N` as many batches whatever they take. TABLE is one of
+default_flags.py; any other task with candidates will do. Both have its MultipleNegativesRankingLoss, bi with cosine
+times 20, cross with the number of negatives and the sigmoid that are its defaults. The folder's own pooling and
+lengths; AdamW with a rate that rises over a tenth of the run and then falls to 0. Prints R@1; labels lose ties.
 """
 
 import random
@@ -41,12 +41,12 @@ def task_examples(opt: dict[str, Any]) -> list[Example]:
 
 
 def trained(model: Any, loss_of: Any, train: list[Example], opt: dict[str, Any]) -> int:
-    """Train for a number of seconds, and return the number of examples seen."""
+    """Train for a number of seconds or updates, and return the number of examples seen."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=opt["learningrate"])
     model.train()
     begin, seen = time.monotonic(), 0
-    for chosen in batches(len(train), opt["batchsize"]):
-        done = (time.monotonic() - begin) / opt["seconds"]
+    for update, chosen in enumerate(batches(len(train), opt["batchsize"])):
+        done = update / opt["updates"] if opt["updates"] else (time.monotonic() - begin) / opt["seconds"]
         if done >= 1:
             break
         optimizer.param_groups[0]["lr"] = opt["learningrate"] * min(done / 0.1, (1 - done) / 0.9)
@@ -86,7 +86,9 @@ def main() -> None:
     parser = ParlaiParser(True, False, "sentence-transformers on a task with candidates")
     parser.add_argument("kind", choices=("bi", "cross"))
     parser.add_argument("--backbone", required=True, help="a folder of sentence-transformers")
-    parser.add_argument("--seconds", type=float, required=True, help="of training")
+    length = parser.add_mutually_exclusive_group(required=True)
+    length.add_argument("--seconds", type=float, help="of training")
+    length.add_argument("--updates", type=int, help="of training")
     parser.add_argument("-lr", "--learningrate", type=float, default=1e-4)
     parser.add_argument("--precision", choices=("fp32", "bf16"), default="bf16")
     parser.add_argument("--seed", type=int, default=1)
