@@ -124,7 +124,7 @@ METADATA = {
     "no JSON": {"state": "{"},
     "a list": {"state": "[1]"},
     "nested deeply": {"state": "[" * 100_000},
-    "nested, and closed": {"state": '{"a": ' + "[" * 900 + "]" * 900 + "}"},
+    "nested, and closed": {"state": '{"a": ' + "[" * 3_000 + "]" * 3_000 + "}"},
     "an unknown tensor": {"state": '{"a": {"tensor": "none"}}'},
     "no pairs": {"state": '{"a": {"pairs": [1]}}'},
     "a list as a key": {"state": '{"a": {"pairs": [[[1], 2]]}}'},
