@@ -18,7 +18,7 @@ from polyagents.models.adapters import load_weights, trained_weights
 from polyagents.models.model_options import EncoderOptions
 from polyagents.parlai_agents.dictionary import TextDictionary
 from polyagents.parlai_agents.optimising_agent import OptimisingAgent
-from polyagents.parlai_patches import train_loop
+from polyagents.parlai_patches import train_loop, wrapped
 from polyagents.training import distributed
 from polyagents.training.optimising import align_weights, refused_where_damaged
 from polyagents.training.watch import Watch
@@ -81,7 +81,7 @@ class BaseAgent(OptimisingAgent):
 
     def begin_run(self) -> None:
         """Prepare ParlAI's loop for a training run."""
-        train_loop.patch()
+        wrapped.wrap_loop()
         self.watch = Watch(self.device, self.optimizer)
         file, start = self.opt.get("model_file"), str(self.opt.get("init_model"))
         if file:

@@ -17,8 +17,6 @@ warnings.filterwarnings("ignore", message="pkg_resources is deprecated", categor
 from polyagents.faults import INSTALL_PARLAI, users_fault  # noqa: E402  after the filter
 
 try:
-    import parlai.core.agents
-    import parlai.core.dict
     import parlai.core.params
     import parlai.nn.lr_scheduler as parlai_schedulers
     import parlai.zoo
@@ -40,8 +38,7 @@ from polyagents.arguments import exit_with_one_line  # noqa: E402
 from polyagents.console import one_line  # noqa: E402
 from polyagents.errors import InputError, did_you_mean  # noqa: E402
 from polyagents.network import is_reachable  # noqa: E402
-from polyagents.parlai_patches import own_files, ranges, saved_options  # noqa: E402
-from polyagents.parlai_patches.wrapping import wrap  # noqa: E402
+from polyagents.parlai_patches import ranges, saved_options  # noqa: E402
 from polyagents.zoo.recipes import recipe_flags  # noqa: E402
 
 
@@ -56,25 +53,17 @@ def quiet() -> Iterator[None]:
 
 
 @functools.cache
-def apply() -> None:
-    """Apply all patches (idempotent)."""
+def replace() -> None:
+    """Replace what ParlAI has (idempotent); wrapped.py lists the functions that ours wrap."""
     if "verbose" not in inspect.signature(torch_schedulers.ReduceLROnPlateau.__init__).parameters:
         parlai_schedulers.ReduceOnPlateauLRScheduler.__init__ = accept_reduce_on_plateau
     parlai.core.params.fix_underscores = fix_underscores
     ParlaiParser.error = say_parse_errors_in_one_line
     exit_with_one_sentence()
-    saved_options.apply()
-    ranges.apply()
-    own_files.apply()
-    wrap("_load_opts", check_options_of_file, ParlaiParser)
+    Opt.load = classmethod(lambda cls, optfile: saved_options.load(optfile))
     # ParlAI looks for parlai.zoo.<group>.build, and finds ours first (zoo/pretrained_transformers/build.py), whose
     # download resumes and checks.
     parlai.zoo.__path__[:0] = [folder for folder in polyagents.zoo.__path__ if folder not in parlai.zoo.__path__]
-    wrap("modelzoo_path", refuse_unknown_models, build_data, parlai.core.agents, parlai.core.dict, parlai.core.params)
-    wrap("load_init", find_our_recipes, Opt)
-    wrap("compare_init_model_opts", compare_no_options_of_ours, parlai.core.agents)
-    wrap("download", say_what_cannot_be_downloaded, build_data)
-    wrap("log", list_all_options_on_request, Opt)
 
 
 def refuse_unknown_models(modelzoo_path: Any, datapath: str, path: str | None) -> str | None:

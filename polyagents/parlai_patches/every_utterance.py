@@ -20,10 +20,9 @@ from typing import Any
 from parlai.core.message import Message
 from parlai.core.mutators import ManyEpisodeMutator
 from parlai.core.opt import Opt
-from parlai.core.teachers import ChunkTeacher, DialogTeacher, FixedDialogTeacher
+from parlai.core.teachers import ChunkTeacher, DialogTeacher
 
 from polyagents.parlai_patches.train_loop import is_training_run
-from polyagents.parlai_patches.wrapping import wrap
 
 NOT_SAID = re.compile(r"(your|partner's) persona: .*|__SILENCE__|\s*")  # prefixes of lines that are not utterances
 SPEAKER = re.compile(r"^participant \d+: ?")  # before each line of a context of ParlAI's dstc7, but not of labels
@@ -55,12 +54,6 @@ def utterances(episode: Sequence[Message]) -> Iterator[tuple[str, bool]]:
         yield from ((line, False) for line in lines if not NOT_SAID.fullmatch(line))
         if label := next(iter(message.get("labels") or ()), ""):
             yield label, True
-
-
-@functools.cache
-def apply() -> None:
-    """Make ParlAI's teachers follow the flag (idempotent)."""
-    wrap("__init__", with_added_targets, FixedDialogTeacher)
 
 
 def with_added_targets(initialise: Any, teacher: Any, opt: Opt, shared: dict[str, Any] | None = None) -> None:

@@ -24,7 +24,6 @@ from parlai.scripts import eval_model, train_model
 from parlai.utils.distributed import get_rank, num_workers
 
 from polyagents.files.hashing import utf8
-from polyagents.parlai_patches.wrapping import wrap
 
 PARLAIS_SEED = 42  # of eval_model, for a task that draws its candidates
 
@@ -193,12 +192,6 @@ def with_ours_in_order(load_eval_worlds: Any, agent: Any, opt: Opt, datatype: st
     ours = world_in_order if hasattr(agent, "hears_itself") else train_model.create_task
     with mock.patch.object(train_model, "create_task", ours):
         return load_eval_worlds(agent, opt, datatype)
-
-
-def patch_eval_model() -> None:
-    """Let ParlAI's eval_model evaluate our rankers in order, and exactly `--num-examples` (idempotent)."""
-    if not hasattr(eval_model._eval_single_world, "__wrapped__"):
-        wrap("_eval_single_world", evaluate_in_order, eval_model)
 
 
 def evaluate_in_order(evaluate: Any, opt: Opt, agent: Any, task: str) -> Any:

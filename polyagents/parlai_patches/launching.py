@@ -26,8 +26,7 @@ from torch import distributed
 from torch.multiprocessing.spawn import ProcessException, spawn
 
 from polyagents.errors import InputError
-from polyagents.parlai_patches import compat, train_loop
-from polyagents.parlai_patches.exchanges import patch_eval_model
+from polyagents.parlai_patches import train_loop, wrapped
 from polyagents.training.distributed import gathered
 
 USERS_FAULT = f"{InputError.__module__}.{InputError.__name__}: "  # begins the last part of a traceback
@@ -47,7 +46,7 @@ def evaluate_in_order() -> None:
 
 def evaluating_worker(rank: int, opt: Opt, *where: Any) -> Any:
     """Evaluate in one of the processes."""
-    patch_eval_model()
+    wrapped.wrap_eval_model()
     choose_device(opt)
     return multiprocess_eval(rank, opt, *where)
 
@@ -111,8 +110,7 @@ def learn_vocabulary(opt: Opt) -> None:
 
 def worker(rank: int, opt: Opt, port: int) -> None:
     """Train in one of the processes, which starts with ParlAI as it was shipped."""
-    compat.apply()
-    train_loop.patch_for_all_agents()
+    wrapped.wrap_all()
     choose_device(opt)
     multiprocessing_train.multiprocess_train(rank, opt, port)
 

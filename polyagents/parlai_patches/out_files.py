@@ -1,23 +1,13 @@
 """Files that ParlAI's commands write at their end, without a check: reports of evaluations, and logs of chats."""
 
-import functools
 import os
 from typing import Any
 
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript
-from parlai.scripts import eval_model, train_model
 
 from polyagents.files.own_folder import check_out_file, files_read, make_folder_of
-from polyagents.parlai_patches.wrapping import wrap
-
-
-@functools.cache
-def apply() -> None:
-    """Patch ParlAI's scripts (idempotent)."""
-    wrap("_run_from_parser_and_opt", run_checked, ParlaiScript)
-    wrap("get_task_world_logs", name_of_log, eval_model, train_model)
 
 
 def run_checked(run: Any, script: type[ParlaiScript], opt: Opt, parser: ParlaiParser) -> Any:

@@ -1,29 +1,17 @@
 """Files that ParlAI reads without a check: of its tasks `fromfile` and `jsonfile`, and of tasks without any example."""
 
 import contextlib
-import functools
 import os
 from collections.abc import Iterator
 from typing import Any
 
 from parlai.core.opt import Opt
-from parlai.core.teachers import ConversationTeacher, DialogData, FbDeprecatedDialogTeacher, ParlAIDialogTeacher
 from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError, NoTestSplit, first_line
 from polyagents.files.lines import opened, text_lines, without_mark
-from polyagents.parlai_patches.wrapping import wrap
 
 FORMATS = {"fromfile": ("txt", "ParlAI's text format"), "jsonfile": ("jsonl", "ParlAI's JSON lines, a dialogue each")}
-
-
-@functools.cache
-def apply() -> None:
-    """Patch ParlAI's readers of files (idempotent)."""
-    wrap("setup_data", yield_examples, ConversationTeacher)
-    wrap("setup_data", yield_examples, FbDeprecatedDialogTeacher)
-    wrap("_setup_data", keep_examples, ParlAIDialogTeacher)
-    wrap("__init__", with_examples, DialogData)
 
 
 def check(task: str, opt: Opt) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import distributed
 
-from polyagents.parlai_patches import compat, every_utterance, exchanges, out_files, short_help, train_loop, worlds
+from polyagents.parlai_patches import wrapped
 
 
 def apply() -> None:
@@ -16,12 +16,7 @@ def apply() -> None:
     `parlai multiprocessing_train` requires CUDA and hangs when a process dies; `launching` replaces what it calls. That
     imports ParlAI's script, so it is done only if ParlAI's command has imported it.
     """
-    compat.apply()
-    train_loop.patch_for_all_agents()
-    every_utterance.apply()
-    out_files.apply()
-    worlds.apply()
-    short_help.apply()
+    wrapped.wrap_all()
     if "parlai.scripts.multiprocessing_train" in sys.modules:
         from polyagents.parlai_patches import launching  # so that other commands need not import that script
 
@@ -37,7 +32,7 @@ def load_script(script: str) -> None:
     importlib.import_module(f"parlai.scripts.{script}")
     apply()
     if script == "eval_model":  # `parlai eval_model` keeps ParlAI's order
-        exchanges.patch_eval_model()
+        wrapped.wrap_eval_model()
     if script == "multiprocessing_eval":
         from polyagents.parlai_patches import launching  # saves every other command the import of ParlAI's launcher
 

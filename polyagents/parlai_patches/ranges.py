@@ -27,7 +27,6 @@ from polyagents.arguments import (
 )
 from polyagents.errors import InputError
 from polyagents.options import fields_of
-from polyagents.parlai_patches.wrapping import wrap
 from polyagents.training_loop.training_options import LoopOptions
 
 
@@ -103,11 +102,6 @@ RANGES: dict[str, Callable[[str], Any]] = {
     "distributed_world_size": Whole(0, 4_096),
 }
 NUMBERS: dict[Any, Callable[[str], Any]] = {int: Whole(-(2**63)), float: any_number, "floats": Several(any_number)}
-
-
-def apply() -> None:
-    """Patch ParlAI's parser."""
-    wrap("parse_known_args", parse_limited, ParlaiParser)
 
 
 def parse_limited(parse: Any, parser: ParlaiParser, *args: Any, **kwargs: Any) -> Any:

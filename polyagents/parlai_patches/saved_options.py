@@ -20,12 +20,8 @@ from collections.abc import Iterator
 from types import ModuleType
 from typing import Any
 
-import parlai.core.agents
 import parlai.core.loader
 import parlai.core.mutators
-import parlai.core.params
-import parlai.core.teachers
-import parlai.core.worlds
 import parlai.tasks
 from parlai.core.agents import Agent
 from parlai.core.opt import Opt
@@ -38,7 +34,6 @@ from polyagents.models.architecture import ARCHITECTURES, MISSING, is_known
 from polyagents.models.model_options import of_finished_model
 from polyagents.parlai_files.parlai_options import read_whole
 from polyagents.parlai_patches import own_files, ranges
-from polyagents.parlai_patches.wrapping import wrap
 
 OURS = "polyagents:"
 OUR_TASKS = "polyagents.tasks."
@@ -65,17 +60,6 @@ of_the_user: contextvars.ContextVar[bool] = contextvars.ContextVar("of_the_user"
 
 class NamedByFile(str):
     """The name of an agent that only a file has given, not the user."""
-
-
-@functools.cache
-def apply() -> None:
-    """Patch ParlAI (idempotent)."""
-    Opt.load = classmethod(lambda cls, optfile: load(optfile))
-    loader, params, teachers = parlai.core.loader, parlai.core.params, parlai.core.teachers
-    wrap("load_agent_module", load_agent, loader, parlai.core.agents, params)
-    wrap("load_teacher_module", load_teacher, loader, params, teachers)
-    wrap("load_mutator_types", load_mutators, parlai.core.mutators.Mutator)
-    wrap("create_task_agent_from_taskname", create_task_agents, teachers, parlai.core.worlds)
 
 
 def load_agent(load_agent_module: Any, name: str) -> Any:

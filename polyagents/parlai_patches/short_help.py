@@ -1,13 +1,8 @@
 """Short help for ParlAI's commands: the most common flags, and ours; `--helpall` lists all of them."""
 
 import argparse
-import functools
 import sys
 from typing import Any
-
-from parlai.core import script
-
-from polyagents.parlai_patches.wrapping import wrap
 
 OURS = "(polyagents)"  # with which the titles of our groups end
 MOST_USED = (
@@ -30,12 +25,6 @@ MOST_USED = (
     "num_self_chats",
     "outfile",
 )
-
-
-@functools.cache
-def apply() -> None:
-    """Patch ParlAI's parser of a command (idempotent)."""
-    wrap("format_help", format_help, script._SubcommandParser)
 
 
 def format_help(everything: Any, parser: argparse.ArgumentParser) -> str:

@@ -16,7 +16,7 @@ from typing import Any
 from unittest import mock
 
 from parlai.core.opt import Opt
-from parlai.scripts import build_dict, train_model
+from parlai.scripts import train_model
 from parlai.scripts.train_model import TrainLoop
 from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
@@ -28,10 +28,9 @@ from polyagents.files.json_files import fits, parse_json, read_json
 from polyagents.model_files import initial_weights
 from polyagents.model_files.saving import refuse_other_file
 from polyagents.parlai_patches import run_plan
-from polyagents.parlai_patches.exchanges import WorldInOrder, with_ours_in_order
-from polyagents.parlai_patches.loop_bar import move_the_bar, progress_bar, with_evaluation_bar
-from polyagents.parlai_patches.training_end import UPDATES, with_summary
-from polyagents.parlai_patches.wrapping import wrap
+from polyagents.parlai_patches.exchanges import WorldInOrder
+from polyagents.parlai_patches.loop_bar import progress_bar
+from polyagents.parlai_patches.training_end import UPDATES
 from polyagents.timings import training_machine
 from polyagents.training import distributed
 from polyagents.training_loop.summary import said_over
@@ -60,35 +59,6 @@ def is_training_run(opt: Opt) -> bool:
     """Return whether an agent with these options is to be trained."""
     datatype = opt.get("datatype", "")
     return not opt.get("interactive_mode") and "train" in datatype and "evalmode" not in datatype
-
-
-@functools.cache
-def patch() -> None:
-    """Replace seven methods of ParlAI's loop (idempotent)."""
-    wrap("train_steps", resume_and_train, TrainLoop)
-    wrap("save_model", save_with_checkpoint, TrainLoop)
-    wrap("_save_train_stats", save_progress, TrainLoop)
-    wrap("_get_time", move_the_bar, TrainLoop)
-    wrap("_get_time", run_plan.follow_progress, TrainLoop)
-    wrap("validate", run_plan.validate_with_grace, TrainLoop)
-    wrap("_run_single_eval", with_evaluation_bar, TrainLoop)
-    wrap("_run_single_eval", note_report, TrainLoop)
-    wrap("train", with_summary, TrainLoop)
-
-
-@functools.cache
-def patch_for_all_agents() -> None:
-    """Patch ParlAI's train_model for all agents (idempotent).
-
-    A run whose task has no test set then ends well, and a dictionary is also built with `--num-workers`.
-    """
-    wrap("load_eval_worlds", with_ours_in_order, train_model)
-    wrap("load_eval_worlds", without_missing_test_sets, train_model)
-    wrap("_run_eval", over_test_worlds, TrainLoop)
-    wrap("_run_eval", over_first_examples, TrainLoop)
-    wrap("_run_eval", with_the_metric, TrainLoop)
-    wrap("create_task", in_this_process, build_dict)
-    wrap("__init__", of_training_data, TrainLoop)
 
 
 def of_training_data(init: Any, loop: TrainLoop, opt: Opt) -> None:

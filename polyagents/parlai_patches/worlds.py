@@ -4,19 +4,15 @@ ParlAI has such worlds for a few of its own tasks. For all others it takes its m
 personas nor how a chat ends.
 """
 
-import functools
 import itertools
 from typing import Any
 
-import parlai.core.params
-import parlai.core.worlds
 from parlai.agents.local_human.local_human import LocalHumanAgent
 from parlai.core.worlds import DialogPartnerWorld
 from parlai.tasks.interactive.worlds import InteractiveWorld
 from parlai.tasks.self_chat.worlds import SelfChatWorld
 
 from polyagents.parlai_patches.openings import Opening, all_openings
-from polyagents.parlai_patches.wrapping import wrap
 
 DIALOGUES = 1000  # how many dialogues of a task are read for their openings: a chat should not wait for a million
 
@@ -62,13 +58,6 @@ class TaskSelfChatWorld(WithOpenings, SelfChatWorld):
 
     def _opening(self) -> Opening:
         return self.openings[self.episode_cnt % len(self.openings)]
-
-
-@functools.cache
-def apply() -> None:
-    """Patch ParlAI (idempotent): our worlds take the place of its most general one in chats, and input may end."""
-    wrap("load_world_module", with_our_worlds, parlai.core.worlds, parlai.core.params)
-    wrap("act", until_input_ends, LocalHumanAgent)
 
 
 def with_our_worlds(

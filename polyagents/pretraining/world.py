@@ -13,7 +13,7 @@ from parlai.utils.distributed import get_rank, num_workers
 from polyagents.errors import InputError
 from polyagents.parlai_agents.task_reader import Position, TaskReader
 from polyagents.parlai_patches.train_loop import is_training_run
-from polyagents.parlai_patches.wrapping import wrap
+from polyagents.parlai_patches.wrapped import wrap
 
 WINDOW = 8_192  # messages; twenty updates of 32,000 tokens, and padding of a hundredth (docs/pretraining.md)
 

@@ -10,7 +10,7 @@ from ir_measures import AP, RR, R, Success, nDCG
 from parlai.scripts.train_model import TrainLoop
 
 from polyagents.__main__ import main
-from polyagents.parlai_patches import exchanges, train_loop
+from polyagents.parlai_patches import exchanges, wrapped
 
 SOME = ("-t", SAMPLE, "-ne", 40, "-bs", 8)
 TEACHERS = {"hits@1": "hits@1", "hits@5": "hits@5", "hits@10": "hits@10", "MRR": "mrr"}  # our name: eval_model's
@@ -161,7 +161,7 @@ def test_validation_takes_the_same_examples(talk, tmp_path):
 def test_the_end_of_a_run_evaluates_what_the_kept_model_was_not(flags, again, colours, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("more.json").write_text(json.dumps({"datatype": "valid", "eval_candidates": "batch"}))
-    train_loop.patch()  # before the method that it wraps is replaced for this test
+    wrapped.wrap_loop()  # before the method that it wraps is replaced for this test
     single, evaluated = TrainLoop._run_single_eval, []
     monkeypatch.setattr(TrainLoop, "_run_single_eval", lambda *a: (evaluated.append(a[4]), single(*a))[1])
     valid, test = train("poly", "M", *colours, "--max-train-steps", 4, "-vstep", 2, *flags)

@@ -21,7 +21,7 @@ from parlai.scripts import eval_model
 from polyagents.__main__ import run_own
 from polyagents.files.model_file import read
 from polyagents.parlai_patches import patches
-from polyagents.parlai_patches.exchanges import patch_eval_model
+from polyagents.parlai_patches.wrapped import wrap_eval_model
 
 patches.apply()  # tests call ParlAI's scripts themselves
 
@@ -66,7 +66,7 @@ def train(kind, model_file, *arguments):
 def evaluate(model_file, *arguments):
     """The report of `polyagents eval_model`, as plain numbers."""
     with mock.patch.object(eval_model, "_eval_single_world", eval_model._eval_single_world):
-        patch_eval_model()  # which `parlai eval_model` is not
+        wrap_eval_model()  # which `parlai eval_model` is not
         report = run("eval_model", "-mf", model_file, *arguments)
     return {name: float(metric) for name, metric in report.items()}
 

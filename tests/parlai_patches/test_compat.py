@@ -49,7 +49,7 @@ def test_a_task_that_cannot_be_downloaded_is_one_sentence(tmp_path, monkeypatch)
     from polyagents import InputError
     from polyagents.parlai_patches import compat
 
-    compat.apply()
+    patches.apply()
     monkeypatch.setattr(compat, "is_reachable", lambda url: False)
     with pytest.raises(InputError, match=r"data.tgz cannot be downloaded: example.org .*tasks.sample"):
         build_data.download("http://example.org/data.tgz", str(tmp_path), "data.tgz")
@@ -60,9 +60,7 @@ def test_only_given_options_are_listed_unless_asked(verbose, lines, monkeypatch)
     from parlai.core.opt import Opt
     from parlai.utils import logging
 
-    from polyagents.parlai_patches import compat
-
-    compat.apply()
+    patches.apply()
     said = []
     monkeypatch.setattr(logging, "info", said.append)
     monkeypatch.setattr("parlai.core.params.print_git_commit", lambda: None)

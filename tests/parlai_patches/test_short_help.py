@@ -5,7 +5,7 @@ from commands import forked
 
 from polyagents import InputError
 from polyagents.errors import did_you_mean
-from polyagents.parlai_patches import saved_options
+from polyagents.parlai_patches import patches, saved_options
 
 
 @pytest.fixture(scope="module")
@@ -51,7 +51,7 @@ def test_a_task_that_may_be_meant(name, meant):
 
 
 def test_an_agent_that_may_be_meant():
-    saved_options.apply()
+    patches.apply()
     import parlai.core.loader
 
     with pytest.raises(InputError, match=r"--model polyagents:PolyEnoder: there is no such agent \(did you mean polya"):

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from parlai.scripts.train_model import TrainLoop
 
-from polyagents.parlai_patches import run_plan, train_loop
+from polyagents.parlai_patches import run_plan, wrapped
 from polyagents.training_loop import trainer
 from polyagents.training_loop.trainer import Trainer, TrainingProgress
 
@@ -51,7 +51,7 @@ def kept_by_trainer(metric, scheduler, values, monkeypatch):
 def kept_by_parlai(metric, scheduler, values, monkeypatch):
     """Return the index and the value of the model that ParlAI's loop keeps."""
     saved, given = [], iter(values)
-    train_loop.patch()
+    wrapped.wrap_loop()
     loop = object.__new__(TrainLoop)
     loop.opt = dict.fromkeys(("tensorboard_log", "wandb_log", "clearml_log"), False)
     loop.opt |= {

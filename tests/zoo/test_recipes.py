@@ -17,7 +17,7 @@ from polyagents.commands import recipe_report as report
 from polyagents.commands.recipe import as_training
 from polyagents.errors import InputError
 from polyagents.parlai_patches.compat import find_our_recipes
-from polyagents.parlai_patches.wrapping import wrap
+from polyagents.parlai_patches.wrapped import wrap
 from polyagents.zoo.models import find as find_model
 from polyagents.zoo.recipes import describe
 from polyagents.zoo.recipes.paper import TABLES, expected
