@@ -117,5 +117,6 @@ def wrap_loop() -> None:
 
 def wrap_eval_model() -> None:
     """Let ParlAI's eval_model evaluate our rankers in order, and exactly `--num-examples` (idempotent)."""
-    if not hasattr(exchanges.eval_model._eval_single_world, "__wrapped__"):
-        wrap("_eval_single_world", exchanges.evaluate_in_order, exchanges.eval_model)
+    script = pkgutil.resolve_name("parlai.scripts.eval_model")
+    if not hasattr(script._eval_single_world, "__wrapped__"):
+        wrap("_eval_single_world", exchanges.evaluate_in_order, script)
