@@ -98,32 +98,22 @@ class Columns:
             return None
         kinds = {dtype: kind for kind, dtype in DTYPES.items()}
         found = {name.removeprefix("field."): one for name, one in own.items() if name.startswith("field.")}
-        if not {"ids", "id_ends"} <= own.keys() or any(one.dtype not in kinds for one in found.values()):
+        fields = {name: kinds.get(one.dtype, "") for name, one in found.items()}
+        texts = [name for name, kind in fields.items() if kind == "text"]
+        types: dict[str, torch.dtype | None] = {f"field.{name}": DTYPES.get(kind) for name, kind in fields.items()}
+        for content, ends in (("ids", "id_ends"), *((f"words.{name}", f"word_ends.{name}") for name in texts)):
+            types |= {content: torch.uint8, ends: torch.int64}
+        if {name: one.dtype for name, one in own.items()} != types or any(one.ndim != 1 for one in own.values()):
             raise ValueError("ids or fields of another type")
-        fields = {name: kinds[one.dtype] for name, one in found.items()}
         made = cls(own, fields)
-        made._check()
-        return made
-
-    def _check(self) -> None:
-        """Refuse tensors of other shapes or types, and codes without a word."""
-        texts = [name for name, kind in self.fields.items() if kind == "text"]
-        named = {"ids", "id_ends", *(f"field.{name}" for name in self.fields)}
-        named |= {f"{part}.{name}" for part in ("words", "word_ends") for name in texts}
-        kinds = {name: torch.int64 if "ends" in name else torch.uint8 for name in named if "field." not in name}
-        if self.tensors.keys() != named or any(
-            self.tensors[name].ndim != 1 or self.tensors[name].dtype != kinds.get(name, self.tensors[name].dtype)
-            for name in named
-        ):
-            raise ValueError("ids or fields of another type")
-        strings = [self.ids, *map(self.words, texts)]
-        lengths = {len(self.tensors[f"field.{name}"]) for name in self.fields} | {len(self.ids)}
-        if len(lengths) > 1 or not all(one.is_sound() for one in strings):
+        lengths = {len(one) for one in found.values()} | {len(made)}
+        if len(lengths) > 1 or not all(one.is_sound() for one in (made.ids, *map(made.words, texts))):
             raise ValueError("ids or fields of another number")
         for name in texts:
-            low, high = torch.aminmax(self.tensors[f"field.{name}"])
-            if low < -1 or high >= len(self.words(name)):
+            low, high = torch.aminmax(found[name])
+            if low < -1 or high >= len(made.words(name)):
                 raise ValueError("a code without a word")
+        return made
 
     def __len__(self) -> int:
         return len(self.ids)
