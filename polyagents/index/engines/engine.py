@@ -194,6 +194,13 @@ class VectorEngine(Protocol):
         ...
 
 
+def fields_among(columns: Mapping[str, str]) -> dict[str, str] | None:
+    """Return name and kind of each declared field among columns and their kinds; None for plain lines."""
+    if OWN_ID not in columns:
+        return None
+    return {name.removeprefix(OF_FIELD): kind for name, kind in columns.items() if name.startswith(OF_FIELD)}
+
+
 def require_fields(where: str, there: Mapping[str, str] | None, wanted: Mapping[str, str] | None) -> None:
     """Refuse, with an EngineError, a collection with other fields than those that are declared."""
     if there != wanted:

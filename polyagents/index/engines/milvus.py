@@ -26,6 +26,7 @@ from polyagents.index.engines.engine import (
     EngineError,
     Found,
     Version,
+    fields_among,
     in_messages,
     require_fields,
 )
@@ -324,10 +325,7 @@ class MilvusCollection(Collection):
 def fields_of(described: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
     """Return name and kind of each declared field of a collection's columns; None for plain lines."""
     kinds = {name: kind for kind, name in TYPES.items()}
-    there = {column["name"]: kinds.get(column["type"].name, "") for column in described}
-    if OWN_ID not in there:
-        return None
-    return {name.removeprefix(OF_FIELD): kind for name, kind in there.items() if name.startswith(OF_FIELD)}
+    return fields_among({column["name"]: kinds.get(column["type"].name, "") for column in described})
 
 
 def hexadecimal(text: str) -> str:

@@ -26,6 +26,7 @@ from polyagents.index.engines.engine import (
     EngineError,
     Found,
     Version,
+    fields_among,
     in_messages,
     require_fields,
 )
@@ -52,7 +53,7 @@ CREATE TABLE IF NOT EXISTS {LISTED} (
 COLUMNS = """
 SELECT attname, format_type(atttypid, atttypmod), attnotnull,
     EXISTS (SELECT FROM pg_index WHERE indrelid = attrelid AND indisprimary AND attnum = ANY(indkey))
-FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped
+FROM pg_attribute WHERE attrelid = to_regclass(%s) AND attnum > 0 AND NOT attisdropped ORDER BY attnum
 """
 # The graph is asked once for each vector (LATERAL), and what several of them found is joined to its vector once.
 SEARCH = """
@@ -125,10 +126,9 @@ class Postgres:
                 f"SELECT model, width, index_type, is_current FROM {LISTED} WHERE name = %s ORDER BY model",
                 (self.name,),
             ).fetchall()
-            found = [Version(*row) for row in rows]
-            there = [(one, self.collection(one)) for one in found]
+            there = [(one, self.collection(one).found()) for one in (Version(*row) for row in rows)]
             # Others were dropped by hand.
-            return [replace(one, fields=made.declared()) for one, made in there if made.exists()]
+            return [replace(one, fields=made.fields) for one, made in there if made is not None]
 
     def collection(self, version: Version) -> "PostgresCollection":
         """Return the candidates of a version."""
@@ -140,9 +140,9 @@ class Postgres:
             raise EngineError(f"pgvector indexes vectors of up to {WIDEST:,} numbers, and these have {width:,}.")
         made = PostgresCollection(self, model, width, fields)
         with self.sentences("cannot make a collection"), self.connection.transaction():
-            if made.exists():  # and may be in use: what follows would wait for whoever reads it
-                require_fields(f"PostgreSQL at {self.where}", made.declared(), fields)
-                return made
+            if found := made.found():  # and may be in use: what follows would wait for whoever reads it
+                require_fields(f"PostgreSQL at {self.where}", found.fields, fields)
+                return found
             self.connection.execute(MAKE_LIST)
             self.connection.execute(
                 made.sql(
@@ -222,25 +222,23 @@ class PostgresCollection(Collection):
 
         self.engine.connection.execute(self.sql(statement, column=Identifier(column)))
 
-    def declared(self) -> dict[str, str] | None:
-        """Read name and kind of each declared field of the table; None for plain lines."""
-        kinds = {kind: name for name, kind in TYPES.items()} | {"text": "text"}
-        rows = self.engine.connection.execute(f"{COLUMNS} ORDER BY attnum", (f'"{self.table}"',)).fetchall()
-        there = {row[0]: kinds.get(row[1], "") for row in rows}
-        if OWN_ID not in there:
-            return None
-        return {name.removeprefix(OF_FIELD): kind for name, kind in there.items() if name.startswith(OF_FIELD)}
+    def found(self) -> "PostgresCollection | None":
+        """Return the collection with the fields of its table; None if there is no such table.
 
-    def exists(self) -> bool:
-        """Tell whether there is such a table; an EngineError says if it lacks a column that `create` makes."""
-        found = set(self.engine.connection.execute(COLUMNS, (f'"{self.table}"',)).fetchall())
+        An EngineError says if it lacks a column that `create` makes.
+        """
+        rows = self.engine.connection.execute(COLUMNS, (f'"{self.table}"',)).fetchall()
+        if not rows:
+            return None
         made = {("id", "bigint", True, True), ("vector", f"vector({self.width})", True, False)}
-        if found and not made | {("text", "text", True, False)} <= found:
+        if not made | {("text", "text", True, False)} <= {*rows}:
             raise EngineError(
                 f"PostgreSQL at {self.engine.where}: the table {self.table} is not as polyagents made it, with vectors "
                 f"of {self.width} numbers; build the candidates under another name."
             )
-        return bool(found)
+        kinds = {kind: name for name, kind in TYPES.items()} | {"text": "text"}
+        fields = fields_among({name: kinds.get(kind, "") for name, kind, *_ in rows})
+        return PostgresCollection(self.engine, self.model, self.width, fields)
 
     def upsert(
         self, ids: np.ndarray, texts: Sequence[str], vectors: Tensor, records: Sequence[Record] | None = None
