@@ -3,8 +3,6 @@
 import contextlib
 import math
 import sys
-from collections.abc import Iterator, Mapping
-from typing import Any
 
 import numpy as np
 from parlai.core.agents import create_agent
@@ -18,9 +16,7 @@ from polyagents.evaluation.trec_files import Write, trec_files
 from polyagents.parlai_agents.ranker_agent import RankerAgent
 from polyagents.parlai_patches.compat import quiet
 from polyagents.parlai_patches.exchanges import WorldInOrder, exchanges, world_in_order
-
-Example = tuple[int, Mapping[str, Any], Judged]
-"""Which dialogue an example is from, the task's message, and the candidates as they were ranked."""
+from polyagents.parlai_patches.task_messages import refused_where_unreadable
 
 
 def evaluate(opt: Opt, num_examples: int | None, run: str | None = None, qrels: str | None = None) -> Evaluated:
@@ -49,40 +45,29 @@ def ranker_and_world(opt: Opt, num_examples: int | None) -> tuple[RankerAgent, W
     if not isinstance(agent, RankerAgent):
         raise InputError(f"{opt['model_file']} is not a ranker of polyagents: evaluate is for bi, poly, uni and cross.")
     agent.judges = True
-    try:
+    with refused_where_unreadable(opt["task"]):
         world = world_in_order(opt, agent, num_examples or math.inf)
-    except InputError:
-        raise
-    except (OSError, RuntimeError, ValueError) as error:
-        raise InputError(
-            f"--task {opt['task']} cannot be read ({str(error).splitlines()[0]}); give a task that parlai "
-            f"display_data shows, with its flags."
-        ) from error
     if not isinstance(world, WorldInOrder):
         raise InputError(f"--task {opt['task']} has a world of its own, or is several tasks; evaluate takes one task.")
     return agent, world
 
 
-def judged_examples(world: WorldInOrder) -> Iterator[Example]:
-    """Yield the examples that have a label, in order: the dialogue of each, the task's message, and its ranking."""
-    with Bar(total=world.num_examples() or None, unit=" examples", delay=SLOW) as bar:
-        for dialogue, message, reply in exchanges(world):
-            if reply.get("judged") is not None:
-                yield dialogue, message, reply["judged"]
-                bar.update()
-
-
 def evaluated(opt: Opt, agent: RankerAgent, world: WorldInOrder, write: Write) -> Evaluated:
     """Compute the result of an evaluation, and call `write` for every example; there must be some."""
     ranks, sizes, dialogues, own_candidates, alike = [], [], [], False, 0
-    for dialogue, message, judged in judged_examples(world):
-        ranks.append(judged.right_ranks())
-        sizes.append(len(judged))
-        dialogues.append(dialogue)
-        own = message.get("label_candidates") or ()
-        own_candidates |= bool(own)
-        alike += agent.eval_candidates == "inline" and len({*own}) > len(judged)
-        write(len(ranks), judged)
+    with Bar(total=world.num_examples() or None, unit=" examples", delay=SLOW) as bar:
+        for dialogue, message, reply in exchanges(world):
+            judged: Judged | None = reply.get("judged")
+            if judged is None:  # there is no label
+                continue
+            ranks.append(judged.right_ranks())
+            sizes.append(len(judged))
+            dialogues.append(dialogue)
+            own = message.get("label_candidates") or ()
+            own_candidates |= bool(own)
+            alike += agent.eval_candidates == "inline" and len({*own}) > len(judged)
+            write(len(ranks), judged)
+            bar.update()
     if not ranks:
         raise InputError(
             f"--task {opt['task']} has no example with text and label in --datatype {opt['datatype']}; there is "

@@ -7,9 +7,9 @@ from parlai.core.opt import Opt
 from parlai.core.teachers import create_task_agent_from_taskname
 from parlai.utils.data import DatatypeHelper
 
-from polyagents.errors import InputError
 from polyagents.parlai_agents.observing_agent import real_labels
 from polyagents.parlai_patches.exchanges import ReaderDraws
+from polyagents.parlai_patches.task_messages import refused_where_unreadable
 
 
 class TextPair(NamedTuple):
@@ -48,15 +48,11 @@ class TaskReader:
 
     def __init__(self, opt: Opt, seed: int):
         """Open the task of `opt`; refuse one that cannot be read."""
-        self.task = opt["task"]
         self.draws = ReaderDraws(seed)
         self.turns: list[str] = []
         own = Opt(opt | {"batchsize": 1, "num_workers": 0, "load_from_checkpoint": False})
-        with self.draws.used():
-            try:
-                self.teacher: Any = create_task_agent_from_taskname(own)[0]
-            except (OSError, RuntimeError) as error:
-                raise InputError(f"--task {self.task} cannot be read ({str(error).splitlines()[0]}).") from error
+        with self.draws.used(), refused_where_unreadable(opt["task"]):
+            self.teacher: Any = create_task_agent_from_taskname(own)[0]
         self.is_endless = DatatypeHelper.is_training(opt["datatype"])
 
     def skip(self, messages: int) -> None:

@@ -11,12 +11,26 @@ from parlai.core.opt import Opt
 from parlai.core.worlds import create_task
 
 from polyagents.console import Bar
-from polyagents.errors import InputError
+from polyagents.errors import InputError, first_line
 from polyagents.files.atomic import write_text
 from polyagents.parlai_patches.compat import quiet
 from polyagents.ranking.task_candidates import task_candidates_path
 
 MANY = 100_000  # a progress bar is shown for at least this many examples
+
+
+@contextlib.contextmanager
+def refused_where_unreadable(task: str) -> Iterator[None]:
+    """Report in one sentence what ParlAI or a task raises in opening the task."""
+    try:
+        yield
+    except InputError:
+        raise
+    except (OSError, RuntimeError, ValueError) as error:
+        raise InputError(
+            f"--task {task} cannot be read ({first_line(error)}); give a task that parlai display_data shows, with its "
+            f"flags."
+        ) from error
 
 
 def task_messages(opt: Opt) -> Iterator[dict[str, Any]]:
@@ -25,13 +39,8 @@ def task_messages(opt: Opt) -> Iterator[dict[str, Any]]:
     opt = Opt(opt | {"batchsize": 1, "metrics": "accuracy"})
     # Standard output is for results, and teachers print to it.
     with quiet(), contextlib.redirect_stdout(sys.stderr):
-        try:
+        with refused_where_unreadable(opt["task"]):
             world = create_task(opt, RepeatLabelAgent(opt))
-        except (OSError, RuntimeError) as error:
-            raise InputError(
-                f"--task {opt['task']} cannot be read ({str(error).splitlines()[0]}); give a task that parlai "
-                f"display_data shows, with its flags."
-            ) from error
         size = world.num_examples() or 0
         with Bar(total=size, unit=" examples", desc="Reading the task", disable=size < MANY) as bar:
             while not world.epoch_done():
