@@ -1,7 +1,7 @@
 """The candidates of `--fixed-candidates-path`: one set for every example, from a handful to millions."""
 
 import os
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 
 import numpy as np
 import torch
@@ -15,9 +15,6 @@ from polyagents.properties import cached_property
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, Label, TextLookup, inline_set
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.text.normalize import normalized
-
-Ranked = tuple[list[str], list[float]]
-"""Texts and their scores, highest first."""
 
 
 def located(path: str, datapath: str | None) -> str:
@@ -58,16 +55,6 @@ class FixedCandidates:
         if self._index is None or self._version is not self.model.version():
             self._index, self._version = self.open_index(self.place), self.model.version()
         return self._index
-
-    def unsaid(self, contexts: Sequence[Sequence[int]], k: int, said: Collection[str]) -> list[Ranked]:
-        """Return the k best candidates of every context that were not said, unless nothing else remains."""
-        found = self.index.search(self.index.query(self.model, contexts), k + len(said))
-        best = []
-        for hits in found:
-            ranked = list(zip(hits.texts, map(float, hits.scores), strict=True))
-            fresh = ([one for one in ranked if one[0] not in said] or ranked)[:k]
-            best.append(([text for text, _ in fresh], [score for _, score in fresh]))
-        return best
 
     def scores_with_labels(
         self, contexts: Sequence[Sequence[int]], labels: Sequence[Label | None]

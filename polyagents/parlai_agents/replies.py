@@ -70,8 +70,14 @@ class Replies:
 
     def of_fixed(self, fixed: FixedCandidates, contexts: Sequence[Sequence[int]], said: set[str]) -> Output:
         """Return the best fixed candidates that were not said, unless nothing else remains."""
-        found = fixed.unsaid(contexts, max(self.ranked_texts, 1), said)
-        return self._output([texts for texts, _ in found], [scores for _, scores in found])
+        k, index = max(self.ranked_texts, 1), fixed.index
+        ranked, values = [], []
+        for hits in index.search(index.query(fixed.model, contexts), k + len(said)):
+            pairs = list(zip(hits.texts, map(float, hits.scores), strict=True))
+            best = ([pair for pair in pairs if pair[0] not in said] or pairs)[:k]
+            ranked.append([text for text, _ in best])
+            values.append([score for _, score in best])
+        return self._output(ranked, values)
 
     def _output(self, ranked: list[list[str]], values: list[list[float]]) -> Output:
         if self.opt.get("inference", "max") == "topk":
