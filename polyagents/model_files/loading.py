@@ -59,7 +59,7 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
         InputError: a file is missing or damaged, or the model is not ours.
     """
     architecture = architecture_of(file)
-    if model_folder.is_folder(file):
+    if os.path.isdir(file):
         parts = folder_parts(file)
     else:
         parts = parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file, architecture)
@@ -127,7 +127,7 @@ def checked_weights(
 
 def architecture_of(file: str) -> str:
     """Return the architecture with which a model file was trained; refuse a missing file, or another agent's."""
-    if model_folder.is_folder(file):
+    if os.path.isdir(file):
         return model_folder.read_config(file).architecture
     if not os.path.exists(file) or not os.path.exists(f"{file}.opt"):
         raise InputError(
@@ -147,12 +147,12 @@ def architecture_of(file: str) -> str:
 
 def has_adapters(file: str) -> bool:
     """Tell whether a model file contains only adapters, and needs the weights of its backbone."""
-    return not model_folder.is_folder(file) and parlai_options.read(file).get("lora_rank") is not None
+    return not os.path.isdir(file) and parlai_options.read(file).get("lora_rank") is not None
 
 
 def options_file(file: str) -> str:
     """Return the path of a model's options."""
-    return os.path.join(file, model_folder.CONFIG) if model_folder.is_folder(file) else f"{file}.opt"
+    return os.path.join(file, model_folder.CONFIG) if os.path.isdir(file) else f"{file}.opt"
 
 
 def refuse_missing_options(saved: Mapping[str, Any], file: str, architecture: str) -> None:

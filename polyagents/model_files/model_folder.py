@@ -75,11 +75,6 @@ def is_own(folder: str) -> bool:
     return isinstance(found, dict) and found.get("format") == FORMAT
 
 
-def is_folder(path: str) -> bool:
-    """Tell whether a path names a folder, which can only be a model of this kind."""
-    return os.path.isdir(path)
-
-
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
@@ -119,7 +114,7 @@ def read_tokenizer(folder: str, config: FolderConfig) -> RankingTokenizer:
 
 def outcome_of(file: str | None) -> tuple[dict[str, dict[str, float]], str | None]:
     """Return the results of a model's training, and its machine, as far as `.trainstats` or a folder says them."""
-    if file is not None and is_folder(file):
+    if file is not None and os.path.isdir(file):
         config = read_config(file)
         return config.results, config.machine
     try:
