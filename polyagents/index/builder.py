@@ -253,15 +253,9 @@ def is_finished_shard(path: str) -> bool:
 def announce(
     folder: str, texts: Texts, encoder: CandidateEncoder, left: int, done: int, worker: Worker, alone: bool = True
 ) -> None:
-    """Say how much will be encoded, how large it will be and how long it will take, measured on a sample of the texts.
+    """Say how many texts are left, how large they will be, and how long a machine alone takes, measured on a sample.
 
-    Args:
-        left: how many are still to be encoded.
-        done: how many an earlier build has encoded.
-        alone: whether this machine encodes, so that its speed is the build's.
-
-    Raises:
-        InputError: the store will not fit on the disk.
+    An InputError says if they will not fit on the disk.
     """
     places = range(0, len(texts), max(len(texts) // SAMPLE, 1))[:SAMPLE]
     sample = [texts.part(place, place + 1)[0] for place in places]

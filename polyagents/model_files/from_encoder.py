@@ -122,11 +122,7 @@ def weights_in(folder: str) -> str:
 
 
 def all_options(kind: str, weights: str, options: dict[str, Any]) -> dict[str, Any]:
-    """Return all options of a model: those that its files decide, and defaults.
-
-    Args:
-        weights: the encoder's folder, which decides lengths.
-    """
+    """Return all options of a model, defaults included; the encoder's folder, `weights`, decides its lengths."""
     known = {name: field.default for name, field in options_of(kind).items()}
     text, label = (-1 if length is None else length for length in sentence_transformers_import.lengths_of(weights))
     return known | {"backbone": weights, "plain_texts": True, "text_truncate": text, "label_truncate": label} | options

@@ -267,11 +267,7 @@ def check_pooling(opt: Mapping[str, Any], encoder: Encoder) -> None:
 
 
 def decided_by(file: str, architecture: str, is_model: bool) -> dict[str, Any]:
-    """Return the flags that a file decides; its M.opt has the model's own, if it is ours.
-
-    Args:
-        is_model: whether the file is the model itself, not one to start from.
-    """
+    """Return the flags that a file decides, which is the model itself (`is_model`), or one to start from."""
     saved = parlai_options.read(file)
     if parlai_options.is_parlais(file):
         flags = (

@@ -56,11 +56,7 @@ def all_openings(opt: Opt, seed: int | None, dialogues: int | None = None) -> li
 
 
 def opening_of(text: str, other: str) -> Opening:
-    """Divide a first message, persona lines first, into what each speaker reads, and what is said.
-
-    Args:
-        other: another one, whose persona is used if the task does not give the partner's.
-    """
+    """Divide a first message into personas and what is said; a partner without a persona gets the `other` one's."""
     own = persona_in(text, OWN)
     partner = persona_in(text, PARTNER).replace(PARTNER, OWN) or persona_in(other, OWN)
     return Opening(without_personas(text), (partner, own))
