@@ -87,7 +87,7 @@ def search(query: Query, vectors: Vectors, k: int, allowed: np.ndarray | None = 
     for example in np.flatnonzero(~found.is_proven).tolist():
         one = search_blocks(query.one(example), vectors, k, allowed)
         found.indices[example], found.scores[example] = one.indices[0], one.scores[0]
-    return TopCandidates(found.indices, found.scores)
+    return found
 
 
 def search_few(query: Query, vectors: Vectors, k: int, places: np.ndarray) -> TopCandidates:

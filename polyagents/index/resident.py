@@ -7,7 +7,7 @@ contexts that proves the answer: no other candidate's bound reaches the k-th bes
 search of exact.py.
 """
 
-from typing import NamedTuple
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from torch import Tensor
 
 from polyagents.index.scan import Scan
 from polyagents.index.stored_vectors import VectorBlock
+from polyagents.index.top_k import TopCandidates
 from polyagents.models.two_towers import Query
 
 SCANNED = 64_000_000  # dot products at once, B x M x C: 256 MB in fp32
@@ -22,17 +23,14 @@ SCORED = 512  # candidates of each context that are scored, besides four for eac
 GATHERED = 64_000_000  # numbers of their vectors at once
 
 
-class Resident(NamedTuple):
-    """The best candidates of each context, best first.
+@dataclass(frozen=True)
+class Resident(TopCandidates):
+    """The best candidates that were found.
 
     Attributes:
-        indices: [B, k].
-        scores: [B, k] fp32.
-        is_proven: [B], whether these are the best ones.
+        is_proven: [B], whether these are the best ones of each context.
     """
 
-    indices: np.ndarray
-    scores: np.ndarray
     is_proven: np.ndarray
 
 
