@@ -17,7 +17,7 @@ from polyagents.human_eval.storage.database_tables import (
 )
 from polyagents.human_eval.storage.places import StudyPlaces
 from polyagents.human_eval.storage.queries import conversation_of, failed_annotators, pair_of
-from polyagents.human_eval.storage.views import Assignment, ShownSide, Visit
+from polyagents.human_eval.storage.views import Assignment, ShownSide
 from polyagents.human_eval.study import COMPLETE, SCREENED_OUT, Study
 
 
@@ -130,8 +130,8 @@ def add_assignment(session: Session, annotator: int, pair: PairRow, left: int) -
     return row
 
 
-def assignment_of(session: Session, row: AssignmentRow, study: Study | None) -> Assignment:
-    """Read the annotator's view of an assignment, of a study if the annotator came for one."""
+def assignment_of(session: Session, row: AssignmentRow, question: str, study: Study | None) -> Assignment:
+    """Read the annotator's view of an assignment and its answer, of a study if the annotator came for one."""
     pair = pair_of(session.get_one(PairRow, row.pair))
     sides = [pair.sides[side] for side in (row.left, 1 - row.left)]
     shown = [select(ConversationRow).where(ConversationRow.name == side.conversation) for side in sides]
@@ -143,7 +143,9 @@ def assignment_of(session: Session, row: AssignmentRow, study: Study | None) -> 
     total = session.scalar(select(func.count()).select_from(PairRow).where(is_not_own(who))) or 0
     if study:
         total = min(total, study.each + sum(checks_of(session, study)))
-    return Assignment(row.number, row.place, total, left, right)
+    given, last = given_answer(session, row, question), last_place(session, row.annotator, question)
+    choice, reason = ("left" if given.choice == row.left else "right", given.reason) if given else ("", "")
+    return Assignment(row.number, row.place, total, left, right, choice, reason, last)
 
 
 def given_answer(session: Session, row: AssignmentRow, question: str) -> AnswerRow | None:
@@ -166,13 +168,6 @@ def store_answer(
         raise InputError(f"Pair {row.place} has its answer, and so has a later one; only the latest can be changed.")
     given.choice, given.reason, given.seconds = side, reason, seconds
     given.answered = now.isoformat()
-
-
-def visit_of(session: Session, row: AssignmentRow, question: str, study: Study | None) -> Visit:
-    """Read an annotator's view of the place of an assignment, with the answer if there is one."""
-    given, last = given_answer(session, row, question), last_place(session, row.annotator, question)
-    choice, reason = ("left" if given.choice == row.left else "right", given.reason) if given else ("", "")
-    return Visit(assignment_of(session, row, study), choice, reason, last)
 
 
 def last_place(session: Session, annotator: int, question: str) -> int | None:

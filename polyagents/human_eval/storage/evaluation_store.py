@@ -36,7 +36,7 @@ from polyagents.human_eval.storage.database_tables import (
     ParticipantRow,
 )
 from polyagents.human_eval.storage.places import Clock, StudyPlaces
-from polyagents.human_eval.storage.views import Assignment, InvitedAnnotator, Progress, Visit
+from polyagents.human_eval.storage.views import Assignment, InvitedAnnotator, Progress
 from polyagents.human_eval.study import Study
 
 LONGEST = 200  # characters of a name; PostgreSQL keeps unique ones up to some 2,000 bytes
@@ -170,7 +170,7 @@ class EvaluationStore:
             answered = session.scalar(select(func.max(AnswerRow.answered)).where(AnswerRow.assignment == row.number))
             if row.shown is None or (answered and answered >= row.shown):  # now for another question
                 row.shown = self.clock().isoformat()
-            return assignments.assignment_of(session, row, study)
+            return assignments.assignment_of(session, row, question, study)
 
     def answer(
         self,
@@ -202,13 +202,14 @@ class EvaluationStore:
                 session.flush()
                 assignments.settle(session, who, clean(question), self.places)
 
-    def visit(self, token: str, place: int, question: str = DEFAULT_QUESTION) -> Visit | None:
+    def visit(self, token: str, place: int, question: str = DEFAULT_QUESTION) -> Assignment | None:
         """Return an annotator's view of a place (1 for the first pair); None if nothing was shown yet."""
         with self.database.reading() as session:
             who = queries.annotator_row(session, token)
             at = select(AssignmentRow).where(AssignmentRow.annotator == who.number, AssignmentRow.place == place)
             row = session.scalars(at).first()
-            return None if row is None else assignments.visit_of(session, row, question, self._study_of(session, who))
+            study = self._study_of(session, who)
+            return None if row is None else assignments.assignment_of(session, row, question, study)
 
     def latest(self, token: str, question: str = DEFAULT_QUESTION) -> int | None:
         """Return the place of an annotator's latest answer; None before the first."""

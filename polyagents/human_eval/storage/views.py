@@ -50,13 +50,6 @@ class Assignment:
     total: int  # how many pairs the annotator will see, checks included
     left: ShownSide  # drawn for each annotator and pair, and the same whenever it is shown again
     right: ShownSide
-
-
-@dataclass(frozen=True)
-class Visit:
-    """An annotator's view of one place."""
-
-    assignment: Assignment
     choice: str  # the answer, left or right; "" before it is given
     reason: str
     last: int | None  # the place of the annotator's latest answer; None before the first
@@ -64,7 +57,7 @@ class Visit:
     @property
     def closed(self) -> bool:
         """Whether the answer can no longer be changed."""
-        return bool(self.choice) and self.assignment.place != self.last
+        return bool(self.choice) and self.place != self.last
 
 
 @dataclass(frozen=True)

@@ -84,8 +84,8 @@ class AnnotationPages:
             link=ANNOTATE_PATH + token,
             question=self.question.text,
             asked=self.asked,
-            visit=found,
-            halves=halves(found.assignment, self.question.choice),
+            shown=found,
+            halves=halves(found, self.question.choice),
             longest=REASON,
         )
 
