@@ -54,7 +54,7 @@ def next_pair(session: Session, who: AnnotatorRow, question: str, study: Study |
 
 def pairs_of(session: Session, who: AnnotatorRow) -> tuple[int, int]:
     """Count the pairs and the checks that an annotator was shown."""
-    shown = select(func.count(), func.count(PairRow.right)).join(AssignmentRow, AssignmentRow.pair == PairRow.number)
+    shown = select(func.count(), func.count(PairRow.right)).join(AssignmentRow)
     every, checks = session.execute(shown.where(AssignmentRow.annotator == who.number)).one()
     return every - checks, checks
 
@@ -78,13 +78,9 @@ def settle(session: Session, who: AnnotatorRow, question: str, places: StudyPlac
     row = places.row(session, who)
     if row is None or places.stage(row) != "work":
         return
-    answered = (
-        select(func.count(PairRow.right))
-        .join(AssignmentRow, AssignmentRow.pair == PairRow.number)
-        .join(AnswerRow, AnswerRow.assignment == AssignmentRow.number)
-        .where(AssignmentRow.annotator == who.number, AnswerRow.question == question)
-    )
-    if session.scalar(answered) == checks_of(session, places.study)[0] and who.number in failed_annotators(session):
+    answered = select(func.count(PairRow.right)).join(AssignmentRow).join(AnswerRow)
+    own = answered.where(AssignmentRow.annotator == who.number, AnswerRow.question == question)
+    if session.scalar(own) == checks_of(session, places.study)[0] and who.number in failed_annotators(session):
         places.end(row, SCREENED_OUT)
     elif not waiting(session, who, question) and not next_pair(session, who, question, places.study):
         places.end(row, COMPLETE)
@@ -106,10 +102,7 @@ def is_not_own(who: AnnotatorRow) -> ColumnElement[bool]:
 def already_read(who: AnnotatorRow) -> ColumnElement[int]:
     """Count how many of a pair's two conversations an annotator was shown before."""
     earlier = aliased(PairRow)
-    shown = [
-        select(conversation).join(AssignmentRow, AssignmentRow.pair == earlier.number)
-        for conversation in (earlier.conversation_0, earlier.conversation_1)
-    ]
+    shown = [select(side).join(AssignmentRow) for side in (earlier.conversation_0, earlier.conversation_1)]
     read = union(*(each.where(AssignmentRow.annotator == who.number) for each in shown))
     first, second = (case((side.in_(read), 1), else_=0) for side in (PairRow.conversation_0, PairRow.conversation_1))
     return first + second
@@ -172,9 +165,5 @@ def store_answer(
 
 def last_place(session: Session, annotator: int, question: str) -> int | None:
     """Return the place of an annotator's latest answer."""
-    answered = (
-        select(func.max(AssignmentRow.place))
-        .join(AnswerRow, AnswerRow.assignment == AssignmentRow.number)
-        .where(AssignmentRow.annotator == annotator, AnswerRow.question == question)
-    )
-    return session.scalar(answered)
+    answered = select(func.max(AssignmentRow.place)).join(AnswerRow)
+    return session.scalar(answered.where(AssignmentRow.annotator == annotator, AnswerRow.question == question))

@@ -22,7 +22,7 @@ from polyagents.human_eval.storage.database_tables import (
 )
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.storage.queries import failed_annotators, new_token
-from polyagents.human_eval.storage.results import every_answer
+from polyagents.human_eval.storage.results import annotator_progress, answers_by_annotator
 from polyagents.human_eval.study import DECLINED, STAGES
 
 REMOVED = "…"  # stands for what a person said who is forgotten
@@ -54,23 +54,19 @@ class PersonWork:
 def work_of_people(store: EvaluationStore, study: str | None = None) -> list[PersonWork]:
     """Return what each person of a study did, or of all studies, in the order in which they arrived."""
     with store.database.reading() as session:
-        failed = failed_annotators(session)
-        judged, checks = defaultdict[int, int](int), defaultdict[int, list[bool]](list)
-        for answer, assignment, _, pair in every_answer(session):
-            if pair.right is None:
-                judged[assignment.annotator] += 1
-            else:
-                checks[assignment.annotator].append(answer.choice == pair.right)
+        failed, own = failed_annotators(session), answers_by_annotator(session)
         ended_chats = select(ChatRow.annotator, func.count(ChatRow.ended)).group_by(ChatRow.annotator)
         chats = {annotator: number for annotator, number in session.execute(ended_chats)}  # noqa: C416  rows are not pairs
         payments = defaultdict[tuple[int | None, str], list[PaymentRow]](list)
         for payment in session.scalars(select(PaymentRow).where(PaymentRow.done.is_not(None))):
             payments[payment.participant, payment.kind].append(payment)
-        every = select(ParticipantRow, AnnotatorRow).join(AnnotatorRow, AnnotatorRow.number == ParticipantRow.annotator)
+        every = select(ParticipantRow, AnnotatorRow).join(AnnotatorRow)
         if study is not None:
             every = every.where(ParticipantRow.study == study)
-        return [
-            PersonWork(
+        found = []
+        for row, who in session.execute(every.order_by(ParticipantRow.number)):
+            progress = annotator_progress(who, own[who.number], who.number not in failed)
+            one = PersonWork(
                 number=row.number,
                 name=who.name,
                 study=row.study,
@@ -80,17 +76,17 @@ def work_of_people(store: EvaluationStore, study: str | None = None) -> list[Per
                 arrived=row.arrived,
                 ended=row.ended,
                 seconds=seconds_between(row.arrived, row.ended) if row.ended else None,
-                judgements=judged[who.number],
+                judgements=progress.judged,
                 chats=chats.get(who.number, 0),
-                checks=len(checks[who.number]),
-                checks_right=sum(checks[who.number]),
-                passed=who.number not in failed,
-                approved=next((one.done for one in payments[row.number, "approve"]), None),
-                rejected=next((one.done for one in payments[row.number, "reject"]), None),
-                bonus=sum(one.amount or 0 for one in payments[row.number, "bonus"]),
+                checks=progress.checks,
+                checks_right=progress.checks_right,
+                passed=progress.passed,
+                approved=next((paid.done for paid in payments[row.number, "approve"]), None),
+                rejected=next((paid.done for paid in payments[row.number, "reject"]), None),
+                bonus=sum(paid.amount or 0 for paid in payments[row.number, "bonus"]),
             )
-            for row, who in session.execute(every.order_by(ParticipantRow.number))
-        ]
+            found.append(one)
+        return found
 
 
 def forget(store: EvaluationStore, person: str, answers: bool) -> dict[str, int]:

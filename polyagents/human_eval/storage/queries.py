@@ -141,8 +141,8 @@ def failed_annotators(session: Session) -> set[int]:
     right = func.sum(case((AnswerRow.choice == PairRow.right, 1), else_=0))
     checks = (
         select(AssignmentRow.annotator, right, func.count())
-        .join(AnswerRow, AnswerRow.assignment == AssignmentRow.number)
-        .join(PairRow, PairRow.number == AssignmentRow.pair)
+        .join_from(AssignmentRow, AnswerRow)
+        .join(PairRow)
         .where(PairRow.right.is_not(None))
         .group_by(AssignmentRow.annotator)
     )

@@ -1,7 +1,7 @@
 """The results of an evaluation so far: every judgement, every finished chat, and everybody's progress."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from sqlalchemy import ColumnElement, func, select
 from sqlalchemy.orm import Session
@@ -31,14 +31,17 @@ from polyagents.human_eval.storage.views import AnnotatorProgress, ChatterProgre
 
 def every_answer(session: Session) -> Iterator[tuple[AnswerRow, AssignmentRow, AnnotatorRow, PairRow]]:
     """Read all answers, including those to checks, with what they belong to, in the order in which they came."""
-    rows = (
-        select(AnswerRow, AssignmentRow, AnnotatorRow, PairRow)
-        .join(AssignmentRow, AssignmentRow.number == AnswerRow.assignment)
-        .join(AnnotatorRow, AnnotatorRow.number == AssignmentRow.annotator)
-        .join(PairRow, PairRow.number == AssignmentRow.pair)
-        .order_by(AnswerRow.number)
-    )
-    return iter(session.execute(rows))
+    rows = select(AnswerRow, AssignmentRow, AnnotatorRow, PairRow).select_from(AnswerRow)
+    rows = rows.join(AssignmentRow).join(AnnotatorRow).join(PairRow)
+    return iter(session.execute(rows.order_by(AnswerRow.number)))
+
+
+def answers_by_annotator(session: Session) -> Mapping[int, list[tuple[AnswerRow, PairRow]]]:
+    """Read all answers, including those to checks, by the number of their annotator; none for who has given none."""
+    found = defaultdict[int, list[tuple[AnswerRow, PairRow]]](list)
+    for answer, assignment, _, pair in every_answer(session):
+        found[assignment.annotator].append((answer, pair))
+    return found
 
 
 def judgements(database: Database) -> list[Judgement]:
@@ -71,19 +74,16 @@ def progress(database: Database, question: str) -> Progress:
     """Count the progress of the evaluation of a question, and of each annotator."""
     with database.reading() as session:
         failed, models = failed_annotators(session), models_by_conversation(session)
-        rows = list(every_answer(session))
-        pairs = list(session.scalars(select(PairRow)))
+        pairs, own = list(session.scalars(select(PairRow))), answers_by_annotator(session)
         real = [pair for pair in pairs if pair.right is None]
         valid = [
             pair
-            for answer, assignment, _, pair in rows
-            if answer.question == question and pair.right is None and assignment.annotator not in failed
+            for annotator in own.keys() - failed
+            for answer, pair in own[annotator]
+            if answer.question == question and pair.right is None
         ]
         matchups = Counter({matchup(pair, models): 0 for pair in real})
         matchups.update(matchup(pair, models) for pair in valid)
-        own = defaultdict[int, list[tuple[AnswerRow, PairRow]]](list)
-        for answer, assignment, _, pair in rows:
-            own[assignment.annotator].append((answer, pair))
         annotators = session.scalars(select(AnnotatorRow).order_by(AnnotatorRow.number))
         return Progress(
             conversations=len(models),
@@ -104,14 +104,14 @@ def matchup(row: PairRow, models: SpeakerModels) -> tuple[str, str]:
 
 
 def annotator_progress(
-    who: AnnotatorRow, own: Sequence[tuple[AnswerRow, PairRow]], passed: bool, question: str
+    who: AnnotatorRow, own: Sequence[tuple[AnswerRow, PairRow]], passed: bool, question: str | None = None
 ) -> AnnotatorProgress:
-    """Count one annotator's progress with a question; `own` has the annotator's answers to all questions."""
+    """Count one annotator's progress with a question, or with all; `own` has the answers to all questions."""
     checks = [answer.choice == pair.right for answer, pair in own if pair.right is not None]
     return AnnotatorProgress(
         name=who.name,
         token=who.token,
-        judged=sum(pair.right is None for answer, pair in own if answer.question == question),
+        judged=sum(pair.right is None for answer, pair in own if question in (None, answer.question)),
         checks=len(checks),
         checks_right=sum(checks),
         passed=passed,
@@ -124,12 +124,7 @@ def annotator_progress(
 
 def rated_chats(database: Database) -> list[RatedChat]:
     """Return all finished chats, in the order in which they began."""
-    finished = (
-        select(ChatRow, AnnotatorRow)
-        .join(AnnotatorRow, AnnotatorRow.number == ChatRow.annotator)
-        .where(ChatRow.ended.is_not(None))
-        .order_by(ChatRow.number)
-    )
+    finished = select(ChatRow, AnnotatorRow).join(AnnotatorRow).where(ChatRow.ended.is_not(None))
     with database.reading() as session:
         failed = failed_annotators(session)
         said = messages_by_chat(session.scalars(select(MessageRow).order_by(MessageRow.chat, MessageRow.place)))
@@ -143,7 +138,7 @@ def rated_chats(database: Database) -> list[RatedChat]:
                 conversation=row.conversation or "",
                 passed=row.annotator not in failed,
             )
-            for row, who in session.execute(finished)
+            for row, who in session.execute(finished.order_by(ChatRow.number))
         ]
 
 
@@ -163,7 +158,7 @@ def chatters(database: Database) -> list[ChatterProgress]:
     """Return the progress in chats of everybody who was invited, in the order of the invitations."""
     counts = (
         select(AnnotatorRow, func.count(ChatRow.ended), func.count(ChatRow.number), func.max(ChatRow.ended))
-        .outerjoin(ChatRow, ChatRow.annotator == AnnotatorRow.number)
+        .outerjoin(ChatRow)
         .group_by(AnnotatorRow.number)
         .order_by(AnnotatorRow.number)
     )
