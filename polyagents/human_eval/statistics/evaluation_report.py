@@ -4,6 +4,7 @@ import base64
 import contextlib
 import os
 from collections.abc import Sequence
+from typing import Any
 
 import jinja2
 
@@ -15,10 +16,10 @@ from polyagents.files.own_folder import own_folder, refuse_foreign
 from polyagents.human_eval.records import FASTEST, Judgement, RatedChat
 from polyagents.human_eval.statistics import display
 from polyagents.human_eval.statistics.csv_files import judgement_tables, rating_tables
-from polyagents.human_eval.statistics.filtering import FilteredJudgement, check_enough, filter_judgements
-from polyagents.human_eval.statistics.ratings import ModelRating, ratings
+from polyagents.human_eval.statistics.filtering import check_enough, filter_judgements
+from polyagents.human_eval.statistics.ratings import ratings
 from polyagents.human_eval.statistics.report_picture import draw
-from polyagents.human_eval.statistics.report_sections import AnnotatorSummary, Section, annotators, sections
+from polyagents.human_eval.statistics.report_sections import annotators, sections
 from polyagents.human_eval.statistics.text_summary import counted, counted_chats, rating_summary, summary
 from polyagents.human_eval.statistics.win_rates import Matchup
 
@@ -52,7 +53,14 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
         check_enough(filtered)
     found, people, rated = sections(filtered, seed), annotators(filtered), ratings(chats)
     picture = draw(found) if found else None
-    html = page(filtered, found, people, picture, chats, rated)
+    html = page(
+        sections=found,
+        annotators=people,
+        counted=counted(filtered) if filtered else "",
+        picture=base64.b64encode(picture).decode("ascii") if picture else "",
+        counted_chats=counted_chats(chats),
+        ratings=rated,
+    )
     files = judgement_tables(filtered, found, people) if filtered else {}
     files |= rating_tables(chats, rated) if chats else {}
     files |= {"report.html": html.encode("utf-8", errors="replace")} | ({"report.png": picture} if picture else {})
@@ -73,15 +81,8 @@ def is_own(folder: str) -> bool:
     return "report.html" in names and bool(names & {"win_rates.csv", "ratings.csv"})
 
 
-def page(
-    filtered: Sequence[FilteredJudgement],
-    found: Sequence[Section],
-    people: Sequence[AnnotatorSummary],
-    picture: bytes | None,
-    chats: Sequence[RatedChat],
-    rated: Sequence[ModelRating],
-) -> str:
-    """Render the HTML page, in which every text is escaped; the picture is a PNG, None if there are no judgements."""
+def page(**content: Any) -> str:
+    """Render the HTML page, in which every text is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("polyagents.human_eval.statistics"),
         autoescape=True,
@@ -89,20 +90,8 @@ def page(
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    return environment.get_template("report.html").render(
-        sections=found,
-        annotators=people,
-        counted=counted(filtered) if filtered else "",
-        picture=base64.b64encode(picture).decode("ascii") if picture else "",
-        counted_chats=counted_chats(chats),
-        ratings=rated,
-        resamples=RESAMPLES,
-        fastest=FASTEST,
-        comparisons=sum(len(section.matchups) for section in found),
-        display=display,
-        number_of=number_of,
-        shade=shade,
-    )
+    environment.globals |= {"display": display, "number_of": number_of, "shade": shade}
+    return environment.get_template("report.html").render(content, resamples=RESAMPLES, fastest=FASTEST)
 
 
 def shade(matchup: Matchup) -> str:
