@@ -15,7 +15,8 @@ from polyagents.commands.context_answers import add_rerank_flags
 from polyagents.console import LOADING, number_of, say, waiting
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
-from polyagents.serving.http_server import address, listening, server_of
+from polyagents.serving import http_server
+from polyagents.serving.http_server import address, listening
 from polyagents.zoo.datapath import datapath
 from polyagents.zoo.resolve import zoo_file
 
@@ -129,10 +130,7 @@ def serve(opt: Mapping[str, Any], tokens: "AccessTokens", opened: socket.socket)
         f"{served.model} ({served.kind}) with {number_of(served.size, 'candidate')} of {served.source}: "
         f"{address(opened)}/{query} (Ctrl-C ends it)"
     )
-    try:
-        server_of(app, own_logs=False).run(sockets=[opened])
-    except KeyboardInterrupt:  # uvicorn raises it again after it has ended
-        say("Ended.")
+    http_server.run_until_stopped(app, opened, own_logs=False)
 
 
 def tokens_of(opt: Mapping[str, Any]) -> "AccessTokens":

@@ -3,6 +3,7 @@
 import socket
 from typing import TYPE_CHECKING
 
+from polyagents.console import say
 from polyagents.errors import InputError
 
 if TYPE_CHECKING:
@@ -58,3 +59,11 @@ def server_of(app: "ASGIApp", own_logs: bool = True) -> "uvicorn.Server":
             timeout_graceful_shutdown=5,
         )
     )
+
+
+def run_until_stopped(app: "ASGIApp", opened: socket.socket, own_logs: bool = True) -> None:
+    """Serve an application on a socket that listens until Ctrl-C, with logs as in `server_of`."""
+    try:
+        server_of(app, own_logs).run(sockets=[opened])
+    except KeyboardInterrupt:  # uvicorn raises it again after it has ended
+        say("Ended.")

@@ -17,10 +17,9 @@ from parlai.core.params import ParlaiParser
 
 from polyagents import BiEncoder, Ranker
 from polyagents.__main__ import main
-from polyagents.commands import serve
 from polyagents.commands.human_eval import STEPS
 from polyagents.commands.names import OWN_COMMANDS
-from polyagents.human_eval.steps import page_server
+from polyagents.serving import http_server
 
 # A line that works, of each command but those that train or time for minutes, or ask the network.
 WORKING = {
@@ -137,8 +136,7 @@ def outcome(arguments, monkeypatch):
 @pytest.mark.parametrize("examples", [4, pytest.param(100, marks=pytest.mark.release)])
 @pytest.mark.parametrize("command", WORKING)
 def test_whatever_follows_a_command_of_ours(command, examples, base, traced_once, tmp_path, monkeypatch):
-    for module in (serve, page_server):
-        monkeypatch.setattr(module, "server_of", Stopped)
+    monkeypatch.setattr(http_server, "server_of", Stopped)
     flags = [flag for flag in flags_of(command) if flag not in ("--help", "--workers")]
 
     def tried(line):

@@ -30,7 +30,6 @@ from sqlalchemy import select
 from starlette.testclient import TestClient
 
 from polyagents import InputError
-from polyagents.human_eval.steps import page_server
 from polyagents.human_eval.storage import queries
 from polyagents.human_eval.storage.chat_store import ChatStore
 from polyagents.human_eval.storage.database_tables import ParticipantRow
@@ -40,6 +39,7 @@ from polyagents.human_eval.study import COMPLETE, read_study
 from polyagents.human_eval.web import shared_pages
 from polyagents.human_eval.web.study_pages import ENDS, RETURN
 from polyagents.human_eval.web.wording import ENGLISH, read_wording
+from polyagents.serving import http_server
 
 TEMPLATES = Path(shared_pages.__file__).parent / "templates"
 
@@ -811,7 +811,7 @@ class Stopped:
 @pytest.mark.parametrize("command", ["serve", "chat"])
 def test_the_address_for_the_platform_is_printed(command, trained, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(page_server, "server_of", Stopped)
+    monkeypatch.setattr(http_server, "server_of", Stopped)
     write_study(tmp_path, id="spring & autumn", code="x", onboarding=4)
     (tmp_path / "replies.txt").write_text("yes\nno\n")
     store_of("s.db").close()

@@ -12,7 +12,7 @@ from polyagents.console import one_line, say
 from polyagents.errors import InputError
 from polyagents.human_eval.records import ANNOTATE_PATH, JOIN_PATH, PROGRESS_PATH
 from polyagents.human_eval.study import PLATFORMS, Study, read_study
-from polyagents.serving.http_server import address, server_of
+from polyagents.serving import http_server
 
 if TYPE_CHECKING:
     from starlette.types import ASGIApp
@@ -27,7 +27,7 @@ EVERYWHERE = ("0.0.0.0", "::")  # an address that a browser cannot open
 
 
 def add_server_flags(parser: argparse.ArgumentParser) -> None:
-    """Add --host and --port."""
+    """Add --host and --port, and the flags of a study whose people come uninvited."""
     parser.add_argument(
         "--host",
         default="127.0.0.1",
@@ -35,10 +35,6 @@ def add_server_flags(parser: argparse.ArgumentParser) -> None:
         "secret, but plain HTTP can be read in transit: outside a trusted network put a proxy with HTTPS in front",
     )
     parser.add_argument("--port", type=port_number, default=8009, help="0 takes any free port")
-
-
-def add_study_flags(parser: argparse.ArgumentParser) -> None:
-    """Add the flags of a study whose people come uninvited."""
     parser.add_argument(
         "--recruit",
         choices=PLATFORMS,
@@ -113,11 +109,7 @@ def arrival(study: Study) -> str:
 
 
 def serve_pages(
-    opened: socket.socket,
-    opt: Mapping[str, Any],
-    store: "EvaluationStore",
-    make_app: "MakeApp",
-    what: str,
+    opened: socket.socket, opt: Mapping[str, Any], store: "EvaluationStore", make_app: "MakeApp", what: str
 ) -> None:
     """Print the organiser's link and those of the invited, or of the study, and serve until Ctrl-C.
 
@@ -130,15 +122,12 @@ def serve_pages(
     invited = {name: ANNOTATE_PATH + token for name, token in store.invited().items()}
     links = {study.platform: arrival(study)} if study else invited
     opened.listen()  # a browser that opens a link at once waits for the server, and is not refused
-    start = (opt["public_url"] or reachable(address(opened))).rstrip("/")
+    start = (opt["public_url"] or reachable(http_server.address(opened))).rstrip("/")
     print(f"organiser\t{start}{PROGRESS_PATH}{organiser}", flush=True)
     for name, link in links.items():
         print(f"{one_line(name)}\t{start}{link}", flush=True)
     say(f"{what} (Ctrl-C ends it)")
-    try:
-        server_of(app).run(sockets=[opened])
-    except KeyboardInterrupt:  # uvicorn raises it again after it has ended
-        say("Ended.")
+    http_server.run_until_stopped(app, opened)
     store.close()
 
 

@@ -9,7 +9,7 @@ from polyagents.arguments import CommandParser
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
-from polyagents.human_eval.steps.page_server import add_server_flags, add_study_flags, serve_pages, study_of
+from polyagents.human_eval.steps.page_server import add_server_flags, serve_pages, study_of
 from polyagents.human_eval.web.questions import PRESETS, question_of
 from polyagents.serving.http_server import listening
 
@@ -23,7 +23,6 @@ def parser() -> argparse.ArgumentParser:
     )
     add_database_flag(parser)
     add_server_flags(parser)
-    add_study_flags(parser)
     parser.add_argument(
         "--question",
         default="engaging",

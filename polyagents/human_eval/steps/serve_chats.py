@@ -13,7 +13,7 @@ from polyagents.human_eval.conversations import clean
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store, open_store
 from polyagents.human_eval.steps.load_partners import check_model_file, load_partners
 from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, for_parlai, parlai_for
-from polyagents.human_eval.steps.page_server import add_server_flags, add_study_flags, serve_pages, study_of
+from polyagents.human_eval.steps.page_server import add_server_flags, serve_pages, study_of
 from polyagents.human_eval.storage.views import MOST, RATE
 from polyagents.serving.http_server import listening
 
@@ -35,7 +35,6 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("files", nargs="*", help="model files; model flags apply to all of them")
     add_database_flag(parser)
     add_server_flags(parser)
-    add_study_flags(parser)
     add_shared_flags(parser)
     parser.add_argument(
         "--turns", type=positive_int, default=6, help=f"messages of the person, at least; the most are {MOST}"
