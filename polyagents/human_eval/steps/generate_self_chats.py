@@ -12,7 +12,7 @@ from polyagents.errors import InputError
 from polyagents.human_eval.conversations import context_lines, make_conversation
 from polyagents.human_eval.formats.parlai_format import check_out, write_conversations
 from polyagents.human_eval.steps.load_partners import agent_of, check_model_file
-from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, for_parlai, parlai_for
+from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, check_parlai, for_parlai
 
 
 def parser() -> argparse.ArgumentParser:
@@ -44,10 +44,11 @@ def run(opt: Mapping[str, Any]) -> None:
         if path:
             check_model_file(path, given_as)
     check_out(opt["out"], (file, partner, opt["fixed_candidates_path"]))
-    with parlai_for("human_eval self_chat"):
-        from polyagents.parlai_agents.chat_partner import command_options, load_agent, load_other_agent, seed_all
-        from polyagents.parlai_agents.self_chat import self_chat
-        from polyagents.parlai_patches.openings import read_openings
+    check_parlai("human_eval self_chat")
+    from polyagents.parlai_agents.chat_partner import command_options, load_agent, load_other_agent, seed_all
+    from polyagents.parlai_agents.self_chat import self_chat
+    from polyagents.parlai_patches.openings import read_openings
+
     model = opt["model"] or agent_of(opt, file)
     parlai_opt = command_options(for_parlai(opt, model=model))
     openings = read_openings(parlai_opt, opt["conversations"], opt["seed"])

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import model_overrides
 from polyagents.errors import InputError
-from polyagents.human_eval.steps.model_flags import for_parlai, parlai_for
+from polyagents.human_eval.steps.model_flags import check_parlai, for_parlai
 from polyagents.ranking.task_candidates import task_candidates_path
 
 if TYPE_CHECKING:
@@ -52,8 +52,9 @@ def load_partner(opt: Mapping[str, Any], file: str) -> "ChatPartner":
     is_ranker = is_ours and all(saved.get(name, same) == same for name, same in AS_PARLAI.items())
     if is_ranker and not opt["model_flags"]:
         return load_ranker(opt, file, saved)
-    with parlai_for(f"{file} with {' '.join(opt['model_flags'])}" if is_ranker else file):
-        from polyagents.parlai_agents.chat_partner import ParlaiPartner, command_options, load_agent
+    check_parlai(f"{file} with {' '.join(opt['model_flags'])}" if is_ranker else file)
+    from polyagents.parlai_agents.chat_partner import ParlaiPartner, command_options, load_agent
+
     return ParlaiPartner(load_agent(command_options(for_parlai(opt, model_file=file, model=agent_of(opt, file)))))
 
 
@@ -84,8 +85,9 @@ def candidates_file(opt: Mapping[str, Any], file: str, saved: Mapping[str, Any])
     path = str(given or task_candidates_path(local_path(file), str(task)))
     if os.path.exists(path):
         return path
-    with parlai_for(f"{path} does not exist: finding or writing it"):
-        from polyagents.parlai_agents import chat_partner
+    check_parlai(f"{path} does not exist: finding or writing it")
+    from polyagents.parlai_agents import chat_partner
+
     return chat_partner.candidates_file(
         chat_partner.command_options(for_parlai(opt, model_file=file, model=agent_of(opt, file)))
     )

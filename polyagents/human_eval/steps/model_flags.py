@@ -4,15 +4,14 @@ ParlAI's agents have hundreds of flags, which only ParlAI knows. What a step doe
 """
 
 import argparse
-import contextlib
 import itertools
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from polyagents.arguments import CommandParser, add_precision_flag
 from polyagents.errors import InputError
-from polyagents.faults import INSTALL_PARLAI
+from polyagents.faults import INSTALL_PARLAI, parlai_is_installed
 
 SHORT = {"-t": "--task", "-dt": "--datatype", "-fcp": "--fixed-candidates-path", "-m": "--model", "-mf": "--model-file"}
 # Of our own flags those that ParlAI and its agents have, too.
@@ -55,20 +54,7 @@ def for_parlai(opt: Mapping[str, Any], **changes: Any) -> list[str]:
     return [*itertools.chain.from_iterable(given), *opt["model_flags"]]
 
 
-@contextlib.contextmanager
-def parlai_for(what: str) -> Iterator[None]:
-    """Say in one sentence, an InputError, that something needs ParlAI, if importing it fails."""
-    try:
-        yield
-    except ImportError as error:
-        missing = (cause.name or "" for cause in causes(error) if isinstance(cause, ModuleNotFoundError))
-        if "parlai" not in (name.split(".")[0] for name in missing):
-            raise
-        raise InputError(f"{what} needs ParlAI, which is not installed: {INSTALL_PARLAI}") from error
-
-
-def causes(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield an error, its cause, the cause of that, and so on."""
-    while error is not None:
-        yield error
-        error = error.__cause__ or error.__context__
+def check_parlai(what: str) -> None:
+    """Refuse, with an InputError, what needs ParlAI where it is not installed."""
+    if not parlai_is_installed():
+        raise InputError(f"{what} needs ParlAI, which is not installed: {INSTALL_PARLAI}")
