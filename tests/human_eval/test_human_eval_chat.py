@@ -229,7 +229,7 @@ def test_a_chat_waits_for_its_reply_once_however_many_windows_ask(shop, monkeypa
     for link, chat in zip(links, (ada, bob), strict=True):
         chats.say(link.split("/")[-1], chat.number, 0, "hello")
     monkeypatch.setattr(chat_app, "WAITING", 1)
-    pages = chat_app.ChatPages(chats, ChatModels(dict.fromkeys(MODELS, partner)), ORGANISER)
+    pages = chat_app.ChatPages(chats, ChatModels(dict.fromkeys(MODELS, partner)))
 
     async def windows():
         waiting = [asyncio.ensure_future(pages.reply_to(chats.read(ada.number))) for _ in range(3)]

@@ -1,6 +1,7 @@
 """The application in which annotators judge pairs, with the organiser's page."""
 
 from collections.abc import Mapping
+from typing import Any
 
 from starlette.exceptions import HTTPException
 from starlette.requests import Request
@@ -10,11 +11,11 @@ from starlette.types import ASGIApp
 
 from polyagents.errors import InputError
 from polyagents.human_eval.blind import halves
-from polyagents.human_eval.records import ANNOTATE_PATH, PROGRESS_PATH
+from polyagents.human_eval.records import ANNOTATE_PATH
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.web.forms import mark_of, measured, whole, written
 from polyagents.human_eval.web.questions import AnnotationQuestion
-from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, form_route, known_token, page
+from polyagents.human_eval.web.shared_pages import application, form_route, known_token, organiser_route, page
 from polyagents.human_eval.web.study_pages import StudyPages, Verify
 from polyagents.human_eval.web.wording import Wording
 
@@ -29,14 +30,14 @@ def create_app(
     verify: Verify | None = None,
 ) -> ASGIApp:
     """Make an ASGI application that asks one question about the pairs of a store."""
-    pages = AnnotationPages(store, question, organiser, verify)
+    pages = AnnotationPages(store, question, verify)
     return application(
         [
             *pages.study.routes,
             Route(ANNOTATE_PATH + "{token}", pages.next),
             form_route(ANNOTATE_PATH + "{token}", store, pages.answer, pages.asked),
             Route(ANNOTATE_PATH + "{token}/{place}", pages.pair),
-            Route(PROGRESS_PATH + "{token}", pages.progress),
+            organiser_route(store, organiser, "progress.html", pages.figures),
         ],
         texts,
         pages.study.headers,
@@ -46,8 +47,8 @@ def create_app(
 class AnnotationPages:
     """All pages of one evaluation."""
 
-    def __init__(self, store: EvaluationStore, question: AnnotationQuestion, organiser: str, verify: Verify | None):
-        self.store, self.question, self.organiser = store, question, organiser
+    def __init__(self, store: EvaluationStore, question: AnnotationQuestion, verify: Verify | None):
+        self.store, self.question = store, question
         self.asked = mark_of(question.text)
         self.study = StudyPages(store, verify)
 
@@ -99,15 +100,6 @@ class AnnotationPages:
         shown, seconds = whole(fields.get("assignment", "")), measured(fields.get("seconds", ""))
         self.store.answer(token, shown, choice, reason, seconds, self.question.text)
 
-    def progress(self, request: Request) -> Response:
-        """Show the organiser's page."""
-        check_organiser(request, self.organiser)
-        return page(
-            request,
-            "progress.html",
-            places=self.store.places and self.store.places.taken(),
-            question=self.question.text,
-            progress=self.store.progress(self.question.text),
-            links=ANNOTATE_PATH,
-            ago=ago,
-        )
+    def figures(self) -> dict[str, Any]:
+        """Return what the organiser's page shows."""
+        return {"question": self.question.text, "progress": self.store.progress(self.question.text)}

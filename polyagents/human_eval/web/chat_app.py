@@ -3,6 +3,7 @@
 import asyncio
 import logging
 from collections.abc import Mapping
+from typing import Any
 
 from starlette.concurrency import run_in_threadpool
 from starlette.requests import Request
@@ -12,14 +13,14 @@ from starlette.types import ASGIApp
 
 from polyagents.errors import InputError
 from polyagents.human_eval.chat_replies import ChatModels
-from polyagents.human_eval.records import ANNOTATE_PATH, OWN_PERSONA, PROGRESS_PATH
+from polyagents.human_eval.records import ANNOTATE_PATH, OWN_PERSONA
 from polyagents.human_eval.statistics import display
 from polyagents.human_eval.statistics.ratings import ratings
 from polyagents.human_eval.storage.chat_store import RATINGS, ChatStore
 from polyagents.human_eval.storage.results import chatters, open_chats, rated_chats
 from polyagents.human_eval.storage.views import MOST, ChatState
 from polyagents.human_eval.web.forms import FIELDS, mark_of, whole, written
-from polyagents.human_eval.web.shared_pages import ago, application, check_organiser, form_route, known_token, page
+from polyagents.human_eval.web.shared_pages import application, form_route, known_token, organiser_route, page
 from polyagents.human_eval.web.study_pages import StudyPages, Verify
 from polyagents.human_eval.web.wording import Wording
 from polyagents.serving.guard import Refused
@@ -35,7 +36,7 @@ def create_app(
     chats: ChatStore, models: ChatModels, organiser: str, texts: Wording | None = None, verify: Verify | None = None
 ) -> ASGIApp:
     """Make an ASGI application for the chats of a plan."""
-    pages, person = ChatPages(chats, models, organiser, verify), ANNOTATE_PATH + "{token}"
+    pages, person = ChatPages(chats, models, verify), ANNOTATE_PATH + "{token}"
     most = FIELDS + len(chats.plan.problems)
     return application(
         [
@@ -44,7 +45,7 @@ def create_app(
             form_route(f"{person}/say", chats.store, pages.say, pages.asked),
             form_route(f"{person}/rate", chats.store, pages.rate, pages.asked, most),
             form_route(f"{person}/finish", chats.store, pages.finish, pages.asked),
-            Route(PROGRESS_PATH + "{token}", pages.progress),
+            organiser_route(chats.store, organiser, "chat_progress.html", pages.figures),
         ],
         texts,
         pages.study.headers,
@@ -54,8 +55,8 @@ def create_app(
 class ChatPages:
     """All pages of one plan. One thread owns the models; a person who waits for it does not block others."""
 
-    def __init__(self, chats: ChatStore, models: ChatModels, organiser: str, verify: Verify | None = None):
-        self.chats, self.models, self.organiser = chats, models, organiser
+    def __init__(self, chats: ChatStore, models: ChatModels, verify: Verify | None = None):
+        self.chats, self.models = chats, models
         self.asked = mark_of([*chats.plan.problems])
         self.study = StudyPages(chats.store, verify)
         self.thread = WorkerThread("models")
@@ -152,22 +153,11 @@ class ChatPages:
         rating = whole(fields["rating"]) if fields.get("rating") else None
         self.chats.finish(token, whole(fields.get("chat", "")), rating)
 
-    def progress(self, request: Request) -> Response:
-        """Show the organiser's page."""
-        check_organiser(request, self.organiser)
-        store = self.chats.store
-        waiting, rated = open_chats(store.database), {one.model: one for one in ratings(rated_chats(store.database))}
-        return page(
-            request,
-            "chat_progress.html",
-            places=store.places and store.places.taken(),
-            models=[
-                (model, rated.get(model), waiting.get(model, 0))
-                for model in sorted({*rated, *waiting, *self.chats.plan.models})
-            ],
-            people=chatters(store.database),
-            conversations=self.chats.plan.conversations,
-            links=ANNOTATE_PATH,
-            ago=ago,
-            display=display,
-        )
+    def figures(self) -> dict[str, Any]:
+        """Return what the organiser's page shows."""
+        database, plan = self.chats.store.database, self.chats.plan
+        waiting, rated = open_chats(database), {one.model: one for one in ratings(rated_chats(database))}
+        every = sorted({*rated, *waiting, *plan.models})
+        models = [(model, rated.get(model), waiting.get(model, 0)) for model in every]
+        people = chatters(database)
+        return {"models": models, "people": people, "conversations": plan.conversations, "display": display}

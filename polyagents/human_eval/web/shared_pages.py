@@ -23,7 +23,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 
 from polyagents.console import duration
 from polyagents.errors import InputError
-from polyagents.human_eval.records import ANNOTATE_PATH
+from polyagents.human_eval.records import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.human_eval.storage.database import StorageFault
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.storage.places import NoPlace, NotNow
@@ -110,14 +110,22 @@ def form_route(
     return Route(path, answer, methods=["POST"])
 
 
-def check_organiser(request: Request, organiser: str) -> None:
-    """Refuse everybody without the organiser's link, and count the request, as `known_token` does."""
-    if not hmac.compare_digest(request.path_params["token"].encode(), organiser.encode()):
-        count_stranger(request)
-        raise HTTPException(
-            404, "This is not the organiser's link; the command that serves these pages prints it when it starts."
-        )
-    guard.count_use(request.app.state.of_people, organiser, instead="")
+def organiser_route(
+    store: EvaluationStore, organiser: str, template: str, figures: Callable[[], Mapping[str, Any]]
+) -> Route:
+    """Make the route of the organiser's page, which refuses everybody without its link, as `known_token` does."""
+
+    def show(request: Request) -> Response:
+        if not hmac.compare_digest(request.path_params["token"].encode(), organiser.encode()):
+            count_stranger(request)
+            raise HTTPException(
+                404, "This is not the organiser's link; the command that serves these pages prints it when it starts."
+            )
+        guard.count_use(request.app.state.of_people, organiser, instead="")
+        places = store.places and store.places.taken()
+        return page(request, template, places=places, links=ANNOTATE_PATH, ago=ago, **figures())
+
+    return Route(PROGRESS_PATH + "{token}", show)
 
 
 def count_stranger(request: Request) -> None:
