@@ -6,26 +6,17 @@ const MOST_TURNS = 200; // as in limits.py: more would be refused, and the model
 const MOST_CHARACTERS = 20000;
 const SHOWN = 6; // the reply and the next best candidates
 
-const element = (id) => document.getElementById(id);
 const key = `polyagents serve: ${element("chat").dataset.model}`;
 let state = load();
 let asking = false;
 
 function load() {
-  const empty = { turns: [], persona: "", draft: "" };
-  try {
-    return { ...empty, ...JSON.parse(localStorage.getItem(key)) };
-  } catch {
-    return empty; // storage is switched off, or somebody else's
-  }
+  return { turns: [], persona: "", draft: "", ...rememberedFields(key) };
 }
 
 function save() {
-  try {
-    localStorage.setItem(key, JSON.stringify(state));
-  } catch {
+  if (!remember(key, JSON.stringify(state)))
     say("This browser cannot store anything (storage is full or switched off): a reload would lose the conversation.", true);
-  }
 }
 
 // ---- showing ----
@@ -78,23 +69,8 @@ function show() {
   fit();
 }
 
-function say(text, wrong = false) {
-  element("stage").textContent = text;
-  element("stage").classList.toggle("wrong", wrong);
-}
-
 function sayUnanswered(text) {
-  say(text, true);
-  const again = make("button", "", "Try again");
-  again.type = "button";
-  again.addEventListener("click", ask);
-  element("stage").append(again);
-}
-
-function fit() {
-  const box = element("message");
-  box.style.height = "auto"; // by the object model, which the page's policy allows, unlike style attributes
-  box.style.height = `${Math.min(box.scrollHeight + 2, 160)}px`;
+  sayWithButton(text, "Try again", ask);
 }
 
 // ---- asking ----

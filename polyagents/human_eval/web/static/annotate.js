@@ -5,41 +5,21 @@
 const PATIENCE = 20000; // milliseconds of waiting for a server that does not answer
 const UNREACHABLE = said("The server cannot be reached. Your answer is kept here; send it again.");
 const refused = (status) => said("The server says {}; send it again.", status);
-const form = document.getElementById("answer");
+const form = element("answer");
 const { assignment, asked, seconds, choice, reason } = form.elements;
-const send = document.getElementById("send");
+const send = element("send");
 const key = `polyagents human_eval: ${form.getAttribute("action")} ${assignment.value} ${asked.value}`;
 const opened = performance.now();
-const draft = load();
+const draft = rememberedFields(key);
 let sending = false;
-
-function load() {
-  try {
-    return JSON.parse(localStorage.getItem(key)) || {};
-  } catch {
-    return {}; // storage is switched off
-  }
-}
 
 function elapsed() {
   return (draft.seconds || 0) + (performance.now() - opened) / 1000;
 }
 
 function save() {
-  const kept = JSON.stringify({ choice: choice.value, reason: reason.value, seconds: elapsed() });
-  try {
-    localStorage.setItem(key, kept);
-  } catch {
+  if (!remember(key, JSON.stringify({ choice: choice.value, reason: reason.value, seconds: elapsed() })))
     say(said("This browser cannot store drafts (storage is full or switched off): send before you leave the page."));
-  }
-}
-
-function forget() {
-  try {
-    localStorage.removeItem(key);
-  } catch {
-    // nothing was kept
-  }
 }
 
 async function submit(happening) {
@@ -51,7 +31,7 @@ async function submit(happening) {
   say(said("Sending …"));
   try {
     await stored(form.getAttribute("action"), new URLSearchParams(new FormData(form)));
-    forget();
+    remember(key, "");
     location.assign(form.getAttribute("action"));
   } catch (error) {
     say(error.message, true);
@@ -75,7 +55,7 @@ function pressed(happening) {
 
 if (draft.choice) choice.value = draft.choice;
 if (draft.reason !== undefined) reason.value = draft.reason;
-document.getElementById("keys").hidden = false;
+element("keys").hidden = false;
 form.addEventListener("submit", submit);
 form.addEventListener("input", save);
 document.addEventListener("keydown", pressed);

@@ -1,15 +1,9 @@
-// What the pages of people share: texts in their language, a line that says what happens, and forms that are sent without
-// leaving the page. The page's own script, which comes after this one, has PATIENCE, UNREACHABLE and refused.
+// What the pages of people share: texts in their language, and forms that are sent without leaving the page. The page's
+// own script, which comes after this one, has PATIENCE, UNREACHABLE and refused.
 "use strict";
 
 const texts = JSON.parse(document.querySelector("[data-texts]").dataset.texts); // English -> the language of the page
 const said = (text, value) => (texts[text] || text).replace(/\{0?\}/, value);
-
-function say(text, wrong = false) {
-  const stage = document.getElementById("stage");
-  stage.textContent = text;
-  stage.classList.toggle("wrong", wrong);
-}
 
 async function fetched(address, options) {
   try {

@@ -11,27 +11,6 @@ const key = `polyagents human_eval: ${link} ${chat}`;
 let busy = false;
 let ticks = Promise.resolve(); // what was ticked below replies is sent in order
 
-const element = (id) => document.getElementById(id);
-
-// ---- drafts ----
-
-function keep(text) {
-  try {
-    if (text) localStorage.setItem(key, text);
-    else localStorage.removeItem(key);
-  } catch {
-    // storage is switched off: the page works without drafts
-  }
-}
-
-function kept() {
-  try {
-    return localStorage.getItem(key) || "";
-  } catch {
-    return "";
-  }
-}
-
 // ---- sending ----
 
 async function submit(happening) {
@@ -46,7 +25,7 @@ async function submit(happening) {
   try {
     await ticks;
     await stored(form.getAttribute("action"), body);
-    keep(form.id === "finish" ? "" : element("message")?.value); // what was written since
+    remember(key, form.id === "finish" ? "" : element("message")?.value); // what was written since
     await show();
   } catch (error) {
     if (text) takeBack(text);
@@ -83,7 +62,7 @@ function takeBack(text) {
   document.querySelector(".sending").remove();
   const box = element("message");
   box.value = [text, box.value].filter(Boolean).join("\n");
-  keep(box.value);
+  remember(key, box.value);
   fit();
 }
 
@@ -92,12 +71,7 @@ async function show() {
   try {
     await refresh();
   } catch (error) {
-    say(error.message, true);
-    const again = document.createElement("button");
-    again.type = "button";
-    again.textContent = said("Try again");
-    again.addEventListener("click", tryAgain);
-    element("stage").append(again);
+    sayWithButton(error.message, said("Try again"), tryAgain);
   }
 }
 
@@ -133,13 +107,6 @@ function toEnd() {
   element("turns").scrollTop = element("turns").scrollHeight;
 }
 
-function fit() {
-  const box = element("message");
-  if (!box) return;
-  box.style.height = "auto"; // by the object model, which the page's policy allows, unlike style attributes
-  box.style.height = `${Math.min(box.scrollHeight + 2, 160)}px`;
-}
-
 function pressed(happening) {
   if (happening.target.id !== "message" || happening.key !== "Enter") return;
   if (happening.shiftKey || happening.isComposing) return;
@@ -149,7 +116,7 @@ function pressed(happening) {
 
 function typed(happening) {
   if (happening.target.id !== "message") return;
-  keep(happening.target.value);
+  remember(key, happening.target.value);
   fit();
 }
 
@@ -160,7 +127,7 @@ function ready() {
   toEnd();
 }
 
-if (element("message")) element("message").value = kept();
+if (element("message")) element("message").value = remembered(key);
 document.addEventListener("submit", submit);
 document.addEventListener("input", typed);
 document.addEventListener("change", ticked);
