@@ -6,13 +6,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import CommandParser, positive_int, threshold
-from polyagents.commands.context_answers import (
-    add_index_flags,
-    add_ranker_flags,
-    answer_lines,
-    load_rankers,
-    opened_index,
-)
+from polyagents.commands import context_answers
 from polyagents.errors import InputError
 from polyagents.files.json_files import read_json
 
@@ -29,14 +23,14 @@ def parser() -> argparse.ArgumentParser:
         "Choose one of your options, or none, for each context on standard input: lines as for rank. Each gets one "
         "JSON line. Probabilities need a calibration (polyagents calibrate).",
     )
-    add_ranker_flags(parser)
+    context_answers.add_ranker_flags(parser)
     options = parser.add_mutually_exclusive_group(required=True)
     options.add_argument(
         "--options-file",
         help='UTF-8 text, one option per line; or .json: {"NAME": "text", "OTHER": ["text", "another text"]}; or '
         "candidates with ids, whose texts are the options, as for rank",
     )
-    add_index_flags(parser, options)
+    context_answers.add_index_flags(parser, options)
     parser.add_argument(
         "--none",
         type=threshold,
@@ -48,8 +42,8 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Read contexts, decide, write a JSON line for each."""
-    ranker, second = load_rankers(opt)
-    options: Any = opened_index(ranker, opt)
+    ranker, second = context_answers.load_rankers(opt)
+    options: Any = context_answers.opened_index(ranker, opt)
     if options is None:
         options = read_options(opt["options_file"])
     ranker.decide([], options, opt["none"], second, opt["rerank_top"])  # what is wrong is said before a context is read
@@ -58,7 +52,7 @@ def run(opt: Mapping[str, Any]) -> None:
         """Decide for one context."""
         return as_json(ranker.decide(context, options, opt["none"], second, opt["rerank_top"]), opt["top_k"])
 
-    answer_lines(answer, KEYS)
+    context_answers.answer_lines(answer, KEYS)
 
 
 def read_options(path: str) -> Any:

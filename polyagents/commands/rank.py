@@ -5,13 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyagents.arguments import CommandParser, add_fields_flag, positive_int
-from polyagents.commands.context_answers import (
-    add_index_flags,
-    add_ranker_flags,
-    answer_lines,
-    load_rankers,
-    opened_index,
-)
+from polyagents.commands import context_answers
 from polyagents.errors import InputError
 from polyagents.files.json_files import json_number, parse_json, reason_of
 
@@ -24,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
         "of turns) and other keys, which come back. Each gets one JSON line; a line without a context gets an error, "
         "and the exit code is then 2.",
     )
-    add_ranker_flags(parser)
+    context_answers.add_ranker_flags(parser)
     candidates = parser.add_mutually_exclusive_group(required=True)
     candidates.add_argument(
         "--candidates-file",
@@ -32,7 +26,7 @@ def parser() -> argparse.ArgumentParser:
         "Parquet (.parquet)",
     )
     add_fields_flag(parser)
-    add_index_flags(parser, candidates)
+    context_answers.add_index_flags(parser, candidates)
     parser.add_argument(
         "--filter",
         metavar="JSON",
@@ -51,8 +45,8 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.pipeline import Pipeline
 
     where, fields = given_filter(opt["filter"]), declared_fields(opt["fields"])
-    ranker, second = load_rankers(opt)
-    index = opened_index(ranker, opt)
+    ranker, second = context_answers.load_rankers(opt)
+    index = context_answers.opened_index(ranker, opt)
     if index is None:
         index = ranker.prepare(candidates_of(opt["candidates_file"], fields))
     candidates, pipeline = as_index(index, ranker.model), Pipeline(ranker, second, opt["rerank_top"])
@@ -68,7 +62,7 @@ def run(opt: Mapping[str, Any]) -> None:
             found.append({"index": match.index, **own, "text": match.text, "score": score})
         return ({"complete": complete} if candidates.is_approximate else {}) | {"candidates": found}
 
-    answer_lines(answer)
+    context_answers.answer_lines(answer)
 
 
 def given_filter(given: str | None) -> Any:

@@ -22,21 +22,13 @@ class ShownMessage:
 
 
 @dataclass(frozen=True)
-class SpeakerContext:
-    """The lines, such as a persona, that one speaker was given before the conversation."""
-
-    name: str  # the neutral name of that speaker; "" if it is unknown
-    lines: Sequence[str]
-
-
-@dataclass(frozen=True)
 class Half:
     """One side of the page."""
 
     side: str
     name: str  # of the judged speaker
     choice: str  # the text of the button that prefers it
-    contexts: Sequence[SpeakerContext]  # the lines above the conversation
+    contexts: Mapping[str, Sequence[str]]  # neutral name of a speaker, "" for nobody's -> lines above the conversation
     lines: Sequence[ShownMessage]
 
 
@@ -62,11 +54,11 @@ def neutral_names(shown: ShownSide, judged: str) -> dict[str, str]:
     return names | {shown.speaker: judged}
 
 
-def speaker_contexts(context: Sequence[str], names: Mapping[str, str], judged: str) -> list[SpeakerContext]:
+def speaker_contexts(context: Sequence[str], names: Mapping[str, str], judged: str) -> dict[str, list[str]]:
     """Return the lines that each speaker was given, the judged one first, if the context says whose a line is."""
     found: dict[str, list[str]] = {}
     for line in context:
         speaker, _, text = line.partition(": ")
         name = names.get(speaker, "")
         found.setdefault(name, []).append(text.removeprefix(PERSONA) if name else line)
-    return [SpeakerContext(name, found[name]) for name in sorted(found, key=lambda name: name != judged)]
+    return {name: found[name] for name in sorted(found, key=lambda name: name != judged)}

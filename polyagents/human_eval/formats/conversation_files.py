@@ -131,14 +131,12 @@ def parse_json(line: bytes) -> Any:
 def dialogues_of_text(lines: list[bytes]) -> Iterator[Part]:
     """Divide ParlAI's text format into dialogues: each ends with a blank line, or a line that says so."""
     dialogue: list[tuple[int, bytes]] = []
-    for number, line in enumerate(lines, 1):
+    for number, line in enumerate([*lines, b""], 1):
         if line.strip():
             dialogue.append((number, line))
         if dialogue and (not line.strip() or line.rstrip().endswith(b"episode_done:True")):
             yield f"line {dialogue[0][0]}", functools.partial(parse_text, dialogue)
             dialogue = []
-    if dialogue:
-        yield f"line {dialogue[0][0]}", functools.partial(parse_text, dialogue)
 
 
 def parse_text(dialogue: list[tuple[int, bytes]]) -> list[Any]:

@@ -31,9 +31,9 @@ def shown_pairs(pairs: Iterable[ConversationPair], conversations: Mapping[str, C
             side = pair.sides[left_of(pair.name) ^ place]
             shown = half(name, ShownSide(conversations[side.conversation], side.speaker), "")
             given = [
-                (f"{one.name} was given" if one.name else "Given before the conversation", line)
-                for one in shown.contexts
-                for line in one.lines
+                (f"{speaker} was given" if speaker else "Given before the conversation", line)
+                for speaker, lines in shown.contexts.items()
+                for line in lines
             ]
             halves[name] = [*given, *((line.name, line.text) for line in shown.lines)]
         found.append((pair.name, halves))
