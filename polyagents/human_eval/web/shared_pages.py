@@ -39,6 +39,7 @@ PAGES = Environment(
     trim_blocks=True,
     lstrip_blocks=True,
 )
+PAGES.globals["style"] = "human_eval.css"  # on top of the style that it shares
 FAILED = "This did not work here; try again in a while."
 POLICY = "Content-Security-Policy"
 HEADERS = guard.HEADERS | {POLICY: guard.HEADERS[POLICY].replace("form-action 'none'", "form-action 'self'")}
