@@ -27,8 +27,8 @@ class Call:
     kind: str
     shown: str  # the request as it is printed
     send: Callable[[str], str]  # sends it, with what `prepare` returned; returns the platform's name of what was made
-    look_up: Callable[[str], bool]  # tells, with the same, whether the platform has carried it out
-    repeatable: bool  # whether the platform carries it out once however often it is sent
+    look_up: Callable[[str], bool] = lambda _: False  # tells, with the same, whether the platform has carried it out
+    repeatable: bool = True  # whether the platform carries it out once however often it is sent
     # Makes what the call needs, and costs nothing if it is done twice. None for a token, which is stored before
     # anything is sent, so that two processes that send it at once send the same one.
     prepare: Callable[[], str] | None = None

@@ -123,11 +123,11 @@ class Prolific:
             return name_in(self.asked("POST", "/studies/", json=body | {"internal_name": token}))
 
         key = f"create {fingerprint([json.dumps(body, sort_keys=True)])}"
-        return Call(key, "create", shown("/studies/", body), send, lambda token: False, True)
+        return Call(key, "create", shown("/studies/", body), send)
 
     def approve(self, one: PersonWork) -> Call:
         """Approve a submission, which pays the reward."""
-        return self._transition(one, "approve", {"action": "APPROVE"})
+        return self._transition(one, "approve", "APPROVED", {"action": "APPROVE"})
 
     def reject(self, one: PersonWork, message: str) -> Call:
         """Reject a submission, which is not paid; an InputError says if Prolific takes no message so short."""
@@ -136,7 +136,7 @@ class Prolific:
                 f"--message has {len(message)} characters; Prolific takes {SHORTEST} or more: tell the person why."
             )
         body = {"action": "REJECT", "message": message, "rejection_category": "OTHER"}
-        return self._transition(one, "reject", body)
+        return self._transition(one, "reject", "REJECTED", body)
 
     def bonus(self, study: Study, one: PersonWork, cents: int, reason: str) -> Call:
         """Pay a bonus. To pay once, a payment whose answer was lost is looked up among the submission's bonuses."""
@@ -162,13 +162,13 @@ class Prolific:
         """End the recruitment of a study."""
         path, body = f"/studies/{study.id}/transition/", {"action": "STOP"}
         send = lambda _: str(self.asked("POST", path, json=body).get("status", ""))  # noqa: E731
-        return Call(f"stop {study.id}", "stop", shown(path, body), send, lambda _: False, True)
+        return Call(f"stop {study.id}", "stop", shown(path, body), send)
 
     def _submission(self, one: PersonWork) -> Any:
         """Read a person's submission."""
         return self.asked("GET", f"/submissions/{one.submission}/")
 
-    def _transition(self, one: PersonWork, kind: str, body: dict[str, str]) -> Call:
+    def _transition(self, one: PersonWork, kind: str, status: str, body: dict[str, str]) -> Call:
         """Change the status of a submission, which Prolific does once however often it is asked."""
         path = f"/submissions/{one.submission}/transition/"
 
@@ -176,9 +176,8 @@ class Prolific:
             self.asked("POST", path, json=body)
             return one.submission
 
-        status = {"approve": "APPROVED", "reject": "REJECTED"}[kind]
         is_done = lambda _: bool(self._submission(one).get("status") == status)  # noqa: E731
-        return Call(f"{kind} {one.number}", kind, shown(path, body), send, is_done, True, participant=one.number)
+        return Call(f"{kind} {one.number}", kind, shown(path, body), send, is_done, participant=one.number)
 
 
 def shown(path: str, body: Any) -> str:
