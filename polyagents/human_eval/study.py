@@ -25,6 +25,7 @@ class Platform:
     study: str
     session: str  # the submission
     form: str  # what such an identifier looks like, a regular expression
+    query: str = ""  # of the address that it is given: {study} is the study's name, and the platform fills in the rest
     code: str = ""  # what a completion code looks like; "" if there is none
     back: str = ""  # the address that ends a submission, with {} for the code; "" if there is none
     renews: bool = False  # whether the same person may come with another submission, which nothing confirms
@@ -32,12 +33,14 @@ class Platform:
 
 PLATFORMS = {
     "prolific": Platform(
-        "PROLIFIC_PID", "STUDY_ID", "SESSION_ID", "[0-9a-f]{24}", "[A-Za-z0-9_-]{1,64}",
-        "https://app.prolific.com/submissions/complete?cc={}",
+        "PROLIFIC_PID", "STUDY_ID", "SESSION_ID", "[0-9a-f]{24}",
+        query="?PROLIFIC_PID={{%PROLIFIC_PID%}}&STUDY_ID={{%STUDY_ID%}}&SESSION_ID={{%SESSION_ID%}}",
+        code="[A-Za-z0-9_-]{1,64}", back="https://app.prolific.com/submissions/complete?cc={}",
     ),
     "mturk": Platform("workerId", "hitId", "assignmentId", "[A-Z0-9]{10,64}", renews=True),
     "link": Platform(
-        "person", "study", "person", r"[^\x00-\x20\x7f][^\x00-\x1f\x7f]{0,199}", r"[^\x00-\x1f\x7f]{0,200}"
+        "person", "study", "person", r"[^\x00-\x20\x7f][^\x00-\x1f\x7f]{0,199}",
+        query="?study={study}", code=r"[^\x00-\x1f\x7f]{0,200}",
     ),
 }  # fmt: skip
 

@@ -12,6 +12,7 @@ from polyagents.console import one_line, say
 from polyagents.errors import InputError
 from polyagents.human_eval.records import ANNOTATE_PATH, JOIN_PATH, PROGRESS_PATH
 from polyagents.human_eval.study import PLATFORMS, Study, read_study
+from polyagents.human_eval.web.wording import Wording, read_wording
 from polyagents.serving import http_server
 
 if TYPE_CHECKING:
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
 
     from polyagents.human_eval.storage.evaluation_store import EvaluationStore
     from polyagents.human_eval.web.study_pages import Verify
-    from polyagents.human_eval.web.wording import Wording
 
     MakeApp = Callable[[str, Wording, Verify | None], ASGIApp]  # of the organiser's token
 
@@ -98,14 +98,7 @@ def verifier(opt: Mapping[str, Any], study: Study | None) -> "Verify | None":
 
 def arrival(study: Study) -> str:
     """Return the address for a platform, after the server's, with the platform's own names of who comes."""
-    rules = PLATFORMS[study.platform]
-    if study.platform == "mturk":
-        return JOIN_PATH
-    if study.platform == "prolific":
-        fields = {name: f"{{{{%{name}%}}}}" for name in (rules.person, rules.study, rules.session)}
-    else:
-        fields = {rules.study: quote(study.id)}
-    return f"{JOIN_PATH}?" + "&".join(f"{name}={value}" for name, value in fields.items())
+    return JOIN_PATH + PLATFORMS[study.platform].query.replace("{study}", quote(study.id))
 
 
 def serve_pages(
@@ -115,8 +108,6 @@ def serve_pages(
 
     The store is closed at the end.
     """
-    from polyagents.human_eval.web.wording import read_wording  # loads the web libraries
-
     study, organiser = store.places.study if store.places else None, store.organiser()
     app = make_app(organiser, read_wording(study.texts if study else ""), verifier(opt, study))
     invited = {name: ANNOTATE_PATH + token for name, token in store.invited().items()}
