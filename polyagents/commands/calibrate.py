@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import positive_int
 from polyagents.commands.context_answers import add_rerank_flags
+from polyagents.commands.decide import read_options
 from polyagents.commands.task_parser import TaskCommandParser, load_with_flags
 from polyagents.console import decimals, in_columns, number_of
 from polyagents.errors import InputError
@@ -41,7 +42,6 @@ def run(opt: Mapping[str, Any]) -> None:
     """Read the examples, fit, write the file, print the figures."""
     if "train" in opt["datatype"] and "evalmode" not in opt["datatype"]:
         raise InputError("--datatype train is what the model was trained on; calibrate on valid, or on other examples.")
-    from polyagents.commands.decide import read_options
     from polyagents.decisions.calibration import calibration_of, path_of, write_calibration  # imports torch
     from polyagents.parlai_agents.decision_task import examples_of_task
     from polyagents.training_loop.training_curve import drawn

@@ -7,11 +7,13 @@ import os
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import positive_int
+from polyagents.arguments import flag_of, positive_int
 from polyagents.commands import parlai_command
+from polyagents.commands.decide import read_options
 from polyagents.commands.task_parser import TaskCommandParser, load_with_flags
 from polyagents.console import decimals, in_columns
 from polyagents.errors import InputError
+from polyagents.files.atomic import write_text
 from polyagents.files.own_folder import check_out_file, files_read
 from polyagents.zoo.models import our_agent
 
@@ -71,7 +73,6 @@ def run(opt: Mapping[str, Any]) -> None:
     """Rank, measure, print the table, write the files."""
     check_flags(opt)
     from polyagents.evaluation import report  # imports SciPy and torch: errors in flags are reported before
-    from polyagents.files.atomic import write_text
     from polyagents.parlai_agents.evaluating import evaluate
 
     decides = decision_examples(opt)
@@ -105,7 +106,6 @@ def calibrated_file(opt: Mapping[str, Any]) -> str | None:
 
 def decision_examples(opt: Mapping[str, Any]) -> Callable[[], "DecisionExamples"]:
     """Return what reads the task's examples; those of an --options-file are read now, since it may be wrong."""
-    from polyagents.commands.decide import read_options
     from polyagents.parlai_agents.decision_task import examples_of_task
 
     file = opt["options_file"]
@@ -171,8 +171,7 @@ def check_flags(opt: Mapping[str, Any]) -> None:
         raise InputError(f"--task {opt['task']}: evaluate takes one task; call it once for each.")
     if opt["dynamic_batching"]:
         raise InputError("--dynamic-batching puts examples in another order; omit it, batches are sorted anyway.")
-    flags = {f"--{name.replace('_', '-')}": opt[name] for name in ("out", "trec_run", "trec_qrels")}
-    given = {flag: path for flag, path in flags.items() if path is not None}
+    given = {flag_of(name): opt[name] for name in ("out", "trec_run", "trec_qrels") if opt[name] is not None}
     for flag, path in given.items():
         check_out_file(flag, path, (opt["model_file"], *(opt["compare"] or ()), opt["options_file"], *files_read(opt)))
     if len({os.path.realpath(path) for path in given.values()}) < len(given):

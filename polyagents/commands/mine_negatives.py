@@ -9,6 +9,8 @@ from polyagents.arguments import Real, positive_int
 from polyagents.commands.task_parser import TaskCommandParser
 from polyagents.console import number_of, say
 from polyagents.errors import InputError
+from polyagents.files.atomic import atomic_write
+from polyagents.files.hashing import utf8
 from polyagents.files.json_files import json_number
 from polyagents.files.own_folder import check_out_file, files_read
 
@@ -53,8 +55,7 @@ def run(opt: Mapping[str, Any]) -> None:
         raise InputError(f"--datatype {opt['datatype']}: mine_negatives reads training examples only; remove it.")
     check_out_file("--outfile", opt["outfile"], (opt["miner"], opt["candidates_file"], *files_read(opt)))
 
-    from polyagents.files.atomic import atomic_write  # these import torch: errors in flags are reported before
-    from polyagents.index.builder import BLOCK
+    from polyagents.index.builder import BLOCK  # these import torch: errors in flags are reported before
     from polyagents.index.records import has_ids, read_candidates
     from polyagents.index.texts import FileTexts, ListedTexts, Texts
     from polyagents.mining import Counts, mine, pairs_of, pool_in, searchable
@@ -116,8 +117,6 @@ def check_texts(texts: Iterable[str]) -> None:
 def mined_line(mined: "Mined", as_json: bool = False) -> str:
     """Format one line of ParlAI's text format, or of JSON as -t polyagents.tasks.hf reads it."""
     from parlai.utils.misc import msg_to_str  # imports ParlAI: errors in flags are reported before
-
-    from polyagents.files.hashing import utf8
 
     pair = mined.pair
     if as_json:

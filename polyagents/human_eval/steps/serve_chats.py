@@ -3,25 +3,23 @@
 import argparse
 import functools
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from polyagents.arguments import positive_int, refuse_given, seed_number
 from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.files.lines import opened, text_lines
+from polyagents.human_eval.chat_replies import ChatModels
 from polyagents.human_eval.conversations import clean
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store, open_store
 from polyagents.human_eval.steps.load_partners import check_model_file, load_partners
 from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, check_parlai, for_parlai
 from polyagents.human_eval.steps.page_server import add_server_flags, serve_pages, study_of
-from polyagents.human_eval.storage.views import MOST, RATE
+from polyagents.human_eval.storage.views import MOST, RATE, ChatPlan, Personas
 from polyagents.serving.http_server import listening
 
 MOST_PROBLEMS, LONGEST_PROBLEM = 20, 100  # labels; characters of one
 CONVERSATIONS = 2  # of each person
-
-if TYPE_CHECKING:
-    from polyagents.human_eval.storage.views import Personas
 
 
 def parser() -> argparse.ArgumentParser:
@@ -75,9 +73,7 @@ def run(opt: Mapping[str, Any]) -> None:
     if not invited and not study:
         raise InputError(f"Nobody is invited in {store.name}; run polyagents human_eval invite NAME first.")
     with listening(opt["host"], opt["port"]) as opened:  # errors in it are reported before models are loaded
-        from polyagents.human_eval.chat_replies import ChatModels
-        from polyagents.human_eval.storage.chat_store import ChatStore
-        from polyagents.human_eval.storage.views import ChatPlan
+        from polyagents.human_eval.storage.chat_store import ChatStore  # loads SQLAlchemy
         from polyagents.human_eval.web.chat_app import create_app  # loads the web libraries
 
         personas = read_personas(opt) if opt["task"] else [("", "")]
@@ -111,7 +107,7 @@ def read_problems(path: str, rate: str) -> list[str]:
     return labels
 
 
-def read_personas(opt: Mapping[str, Any]) -> "list[Personas]":
+def read_personas(opt: Mapping[str, Any]) -> list[Personas]:
     """Read the personas of a task's dialogues, in an order that the seed draws."""
     check_parlai("--task")
     from polyagents.parlai_agents.chat_partner import command_options
