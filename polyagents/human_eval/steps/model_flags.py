@@ -9,7 +9,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from polyagents.arguments import CommandParser, add_precision_flag
+from polyagents.arguments import CommandParser, add_precision_flag, flag_of
 from polyagents.errors import InputError
 from polyagents.faults import INSTALL_PARLAI, parlai_is_installed
 
@@ -50,7 +50,7 @@ def add_shared_flags(parser: argparse.ArgumentParser) -> None:
 def for_parlai(opt: Mapping[str, Any], **changes: Any) -> list[str]:
     """Return what ParlAI and its agents read of a command line; `changes` take the place of the step's values."""
     values = {name: changes.get(name, opt.get(name)) for name in SHARED}
-    given = [(f"--{name.replace('_', '-')}", str(value)) for name, value in values.items() if value is not None]
+    given = [(flag_of(name), str(value)) for name, value in values.items() if value is not None]
     return [*itertools.chain.from_iterable(given), *opt["model_flags"]]
 
 
