@@ -61,8 +61,8 @@ class Answering:
     def __init__(self, batcher: Batcher, texts_per_minute: int):
         self.batcher, self.rate = batcher, Rate(texts_per_minute)
 
-    def ask(self, job: Job, texts: int, http: HttpRequest, stage: str = SEARCH) -> Ticket:
-        """Queue a job for which the model will read that many texts; the second model, if the stage is RERANK.
+    def ask(self, job: Job, http: HttpRequest, stage: str = SEARCH) -> Ticket:
+        """Queue a job for the model, or for the second one if the stage is RERANK.
 
         Args:
             http: its state has the client, and what is served to it (reloading.py).
@@ -71,14 +71,13 @@ class Answering:
             Refused: 429, the client has used up its texts.
             QueueFull: too many requests wait.
         """
-        client = getattr(http.state, "client", "")
-        count_use(self.rate, client, texts, "texts")
-        served: Served = http.state.served
+        client, served = getattr(http.state, "client", ""), http.state.served
+        count_use(self.rate, client, served.reads if job.texts is None else len(job.texts), "texts")
         return self.batcher.ask(job, served.second or served if stage == RERANK else served, client, stage)
 
-    async def done(self, job: Job, texts: int, http: HttpRequest, stage: str = SEARCH) -> Any:
+    async def done(self, job: Job, http: HttpRequest, stage: str = SEARCH) -> Any:
         """Queue a job as `ask` does, and wait for its result as long as the client does."""
-        return await answer_to(self.ask(job, texts, http, stage), http)
+        return await answer_to(self.ask(job, http, stage), http)
 
     async def reranked(self, found: RankingResult, context: str, top_k: int, http: HttpRequest) -> RankingResult:
         """Return the best matches of a result, ordered anew by the second model if there is one."""
@@ -87,7 +86,7 @@ class Answering:
             return found
         shortlist = found.matches[: served.rerank_top]
         job = RankingJob(context, tuple(match.text for match in shortlist), min(top_k, len(shortlist)))
-        again: RankingResult = await self.done(job, len(shortlist), http, RERANK)
+        again: RankingResult = await self.done(job, http, RERANK)
         return replace(found, matches=reordered(shortlist, again.matches), shortlist=found.matches)
 
     async def rank(self, request: RankRequest, http: HttpRequest) -> RankResponse:
@@ -99,9 +98,7 @@ class Answering:
         context, served = one_text(request.context), http.state.served
         where = served.candidates.filter(request.filter)
         job = RankingJob(context, candidates, served.rerank_top if served.second else request.top_k, where)
-        texts = served.reads if candidates is None else len(candidates)
-        result = await self.done(job, texts, http)
-        result = await self.reranked(result, context, request.top_k, http)
+        result = await self.reranked(await self.done(job, http), context, request.top_k, http)
         source = source_of(served) if candidates is None else CandidateSource(name="request", size=len(candidates))
         return RankResponse(**RankResponse.of(result, source, milliseconds(begin)))
 
@@ -114,8 +111,7 @@ class Answering:
         matches: list[Match] = []
         if texts:
             job = RankingJob(one_text(request.query), texts, min(request.top_n or len(texts), len(texts)))
-            stage = RERANK if served.second else SEARCH
-            result: RankingResult = await self.done(job, len(texts), http, stage)
+            result: RankingResult = await self.done(job, http, RERANK if served.second else SEARCH)
             matches = [replace(match, index=places[match.index]) for match in result.matches]
         return RerankResponse(
             id=str(uuid.uuid4()),
@@ -126,7 +122,7 @@ class Answering:
     async def embed(self, request: EmbeddingsRequest, http: HttpRequest) -> EmbeddingsResponse:
         """Answer POST /v1/embeddings, one vector per text; Unanswerable if there are none, or of another width."""
         job = EncodingJob(request.texts(), are_contexts=request.input_type == "query")
-        encoding: Encoding = await self.done(job, len(job.texts), http, ENCODE)
+        encoding: Encoding = await self.done(job, http, ENCODE)
         width = encoding.vectors.shape[1]
         if request.dimensions not in (None, width):
             wanted = shortened(request.dimensions)
@@ -152,12 +148,11 @@ class Answering:
         texts = tuple(dict.fromkeys(text for one in options.values() for text in one.texts))
         score: dict[str, float] = {}
         if texts:
-            found = await self.done(RankingJob(context, texts, len(texts)), len(texts), http)
+            found = await self.done(RankingJob(context, texts, len(texts)), http)
             score = {match.text: match.score for match in found.matches}
         own: list[Match] = []
         if any(named.values()):
-            job = RankingJob(context, None, SHORTLIST)
-            own = (await self.done(job, served.reads, http)).matches
+            own = (await self.done(RankingJob(context, None, SHORTLIST), http)).matches
             if not own:
                 raise NothingLeft("All candidates have been removed; there is nothing to choose.")
         own_names, own_scores = scores_by_text(own)
@@ -183,7 +178,7 @@ class Answering:
         chosen = top_k(scores, served.rerank_top).tolist()
         part = options.part(chosen)
         job = RankingJob(context, tuple(part.texts), len(part.texts))
-        found: RankingResult = await self.done(job, len(part.texts), http, RERANK)
+        found: RankingResult = await self.done(job, http, RERANK)
         last = np.full(len(scores), -np.inf)
         last[chosen] = served.second.option_scores(part, {match.text: match.score for match in found.matches})
         return last
@@ -214,7 +209,7 @@ class PendingReply:
         if self.served.second is not None:
             wanted = max(wanted, self.served.rerank_top)
         wanted = -(-wanted // CHAT_STEP) * CHAT_STEP
-        self.ticket = answering.ask(RankingJob(self.context, None, wanted), self.served.reads, http)
+        self.ticket = answering.ask(RankingJob(self.context, None, wanted), http)
 
     async def response(self) -> ChatResponse:
         """Wait for the reply; as in `interactive`, it repeats no reply unless nothing else remains."""

@@ -65,20 +65,20 @@ class RankingResult:
 
 @dataclass(frozen=True)
 class RankingJob:
-    """Rank candidates (None for the server's own) for a context, and return the best `top_k`."""
+    """Rank the texts of candidates (None for the server's own) for a context, and return the best `top_k`."""
 
     context: str
-    candidates: tuple[str, ...] | None
+    texts: tuple[str, ...] | None
     top_k: int
     where: Filter | None = None
 
     def kind(self, model: "Served") -> Hashable:
         """Return a key that is equal for jobs with the same candidates and top_k, and contexts of similar length."""
-        return self.candidates, self.top_k, self.where, model.length_class(self.context)
+        return self.texts, self.top_k, self.where, model.length_class(self.context)
 
     def do(self, model: "Served", jobs: Sequence[Any]) -> Steps[Sequence[RankingResult]]:
         """Rank the candidates for the contexts of all jobs."""
-        ranked = yield from model.rank([job.context for job in jobs], self.candidates, self.top_k, self.where)
+        ranked = yield from model.rank([job.context for job in jobs], self.texts, self.top_k, self.where)
         return [RankingResult(matches, complete, len(jobs)) for matches, complete in ranked]
 
 
@@ -101,7 +101,7 @@ class EncodingJob:
 
 
 Job = RankingJob | EncodingJob
-"""The work of the model for one request: `do` does jobs of one `kind` together, with results in their order."""
+"""The model's work on the `texts` of a request: `do` does jobs of one `kind` together, with results in their order."""
 
 
 @dataclass(eq=False)
