@@ -2,6 +2,7 @@
 
     python scripts/pages.py                       # every page, and a table at the end; exit code 1 if a command failed
     python scripts/pages.py README.md             # one page
+    python scripts/pages.py --brief README.md     # as CI does: with fewer updates than are printed
 
 A page has one shell, so that `cd` and variables carry over, and one Python. The page of an application in examples/ is
 pasted into a copy of its folder; a page with a folder of its own name, such as docs/faq.md, beside a copy of that.
@@ -47,6 +48,11 @@ REASONS = {
 }
 LANGUAGES = ("bash", "python")
 SECONDS = 900  # for one command; on two slow cores the longest takes five minutes
+# What --brief puts in the place of what is printed: the same commands, which train for a moment.
+BRIEF = {
+    "--max-train-steps 100 ": "--max-train-steps 25 ",
+    'how = {"model": "bi", ': 'how = {"max_train_steps": 2, "model": "bi", ',
+}
 TYPED = "hello"  # what is typed where a command asks; the end of the input follows
 
 # Executes what it is sent, a JSON string on each line, as one module that may await, and answers with a line.
@@ -238,7 +244,14 @@ def answers(address: str) -> bool:
     return True
 
 
-def run_page(page: str) -> Result:
+def brief(text: str) -> str:
+    """A page with fewer updates."""
+    for printed, less in BRIEF.items():
+        text = text.replace(printed, less)
+    return text
+
+
+def run_page(page: str, text: str) -> Result:
     """Paste a page into an empty folder, block by block; what fails is printed at once with the end of its output."""
     result, begin = Result(page), time.monotonic()
     work = tempfile.mkdtemp(prefix="page-")
@@ -251,7 +264,7 @@ def run_page(page: str) -> Result:
     Path(log).touch()
     session = Session(folder, log)
     try:
-        for block in blocks((ROOT / page).read_text(encoding="utf-8")):
+        for block in blocks(text):
             if block.stops:
                 note(result, session.stop(), "Ctrl-C", block, log)
             elif block.needs:
@@ -325,11 +338,13 @@ def main() -> None:
     """Run the pages that are named, or all."""
     parser = argparse.ArgumentParser(description="Paste the pages into empty folders, without network.")
     parser.add_argument("pages", nargs="*", help="pages relative to the root of the repository; all by default")
-    named = parser.parse_args().pages or pages()
+    parser.add_argument("--brief", action="store_true", help="train for a moment: with fewer updates than are printed")
+    given = parser.parse_args()
     without_network()
     results = []
-    for page in named:
-        results.append(run_page(page))
+    for page in given.pages or pages():
+        text = (ROOT / page).read_text(encoding="utf-8")
+        results.append(run_page(page, brief(text) if given.brief else text))
         print(f"{page}: {results[-1].passed} ran in {results[-1].seconds:.0f} s", flush=True)
     print(table(results))
     sys.exit(any(one.failed for one in results))
