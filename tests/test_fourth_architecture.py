@@ -125,6 +125,7 @@ def replies_to_a_batch(name, file, candidates_file, source, datatype):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("made", ["bounded", "soft poly", "sharp poly"], indirect=True)  # bounds are for searches
 @pytest.mark.parametrize("datatype", ["train", "valid"])
 @pytest.mark.parametrize("source", ["batch", "inline", "fixed"])
 def test_training_and_evaluation_use_its_formula(made, source, datatype, tmp_path):

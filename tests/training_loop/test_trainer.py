@@ -268,16 +268,9 @@ STOPPED = {
 }
 
 
-@pytest.fixture
-def quick(monkeypatch):
-    """Trainings that neither wait for the disk nor draw."""
-    monkeypatch.setattr(os, "fsync", lambda file: None)
-    monkeypatch.setattr("polyagents.training_loop.from_python.draw_beside", lambda file, *points: None)
-
-
 @pytest.mark.slow
 @pytest.mark.parametrize("case", STOPPED)
-def test_a_stop_changes_neither_weights_nor_rates_nor_reports(case, trained, quick, tmp_path):
+def test_a_stop_changes_neither_weights_nor_rates_nor_reports(case, trained, tmp_path):
     stops, more = STOPPED[case]
     more = WITH_A_MODEL | {"init_model": trained("bi"), "valid": EXAMPLES[:8], "log_every_n_steps": 5} | more
     more |= {"warmup_updates": 2, "dropout": 0.1}
@@ -307,7 +300,7 @@ def test_a_stop_changes_neither_weights_nor_rates_nor_reports(case, trained, qui
 
 
 @pytest.mark.release
-def test_a_training_that_is_prolonged_is_one_that_was_longer(trained, quick, tmp_path):
+def test_a_training_that_is_prolonged_is_one_that_was_longer(trained, tmp_path):
     """The validation at its end, which a longer one would not have made, lowers no rate; it may choose the model."""
     more = WITH_A_MODEL | STEEP | {"init_model": trained("bi"), "valid": EXAMPLES[:8], "validation_every_n_steps": 3}
     for name, ends in (("whole", (9,)), ("parts", (1, 4, 5, 7, 8, 9))):
