@@ -9,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 import torch
-from backbones import SENTENCES, save
+from backbones import SENTENCES
 from commands import KINDS, SAMPLE, colour_dialogues, train, weights, write_task
 from parlai.core.agents import create_agent
 from parlai.core.message import Message
@@ -32,11 +32,6 @@ PAIRS = [(f"{SENTENCES[i % 6]} {'and ' * (3 * i)}{i}", f"{SENTENCES[(i + 1) % 6]
 COSINE = {"fp32": 0.9999, "bf16": 0.95, "fp16": 0.999}  # of all gradients on both devices
 PRETRAIN = ("-m", "polyagents:Pretrain", "--batch-tokens", "500", "--text-truncate", "48", "--label-truncate", "16")
 STEADY = ("--warmup-updates", "-1", "--lr-scheduler", "none")
-
-
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    return save("bert", tmp_path_factory.mktemp("backbone"))
 
 
 @pytest.fixture

@@ -114,6 +114,14 @@ def trained(once):
 
 
 @pytest.fixture(scope="session")
+def backbone(tmp_path_factory):
+    """A small pretrained BERT in a folder that nobody writes to."""
+    from backbones import save  # which imports every family
+
+    return save("bert", tmp_path_factory.mktemp("backbone"))
+
+
+@pytest.fixture(scope="session")
 def written(once):
     """Model files that ParlAI's agents wrote, by variant, trained on first use."""
 

@@ -15,11 +15,6 @@ from polyagents.files import model_file
 PAIRS = [{"context": one, "label": two} for one, two in itertools.pairwise(backbones.SENTENCES)]
 
 
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    return backbones.save("bert", tmp_path_factory.mktemp("backbone"))
-
-
 def train(file, backbone, **options):
     more = {"max_train_steps": 1, "learningrate": 1e-3, "progress": False} | options
     return Ranker.train(PAIRS, file, more.pop("model", "bi"), backbone=backbone, **more)

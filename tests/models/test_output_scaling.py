@@ -5,7 +5,6 @@ import json
 import numpy as np
 import pytest
 import torch
-from backbones import save
 from commands import KINDS, SAMPLE, evaluate, run, train, weights
 
 from polyagents import Ranker
@@ -29,22 +28,17 @@ def scaling(file):
         return json.load(options)["output_scaling"]
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return save("bert", tmp_path_factory.mktemp("bert"))
-
-
-def encoder_and_texts(folder, scaling=1.0):
-    options = EncoderOptions(folder, "all", "fp32", 0.5)
-    dictionary = load_tokenizer(folder)
+def encoder_and_texts(backbone, scaling=1.0):
+    options = EncoderOptions(backbone, "all", "fp32", 0.5)
+    dictionary = load_tokenizer(backbone)
     encoder = Encoder(load_backbone(options, vocabulary_of(dictionary), True), options, scaling).train()
     texts = ["hi , how are you ?", "i am fine thank you , and where is canada", "no", "she plays with my dog"]
     return encoder, [dictionary.candidate(ids, 72) for ids in dictionary.encode(texts)], dictionary.pad_id
 
 
 @pytest.mark.parametrize("given", [1.0, 0.06])
-def test_the_deviation_is_that_of_every_text_for_itself(folder, given):
-    encoder, texts, pad_id = encoder_and_texts(folder, given)
+def test_the_deviation_is_that_of_every_text_for_itself(backbone, given):
+    encoder, texts, pad_id = encoder_and_texts(backbone, given)
     measured = output_scaling.deviation(encoder, texts, pad_id)
     assert encoder.training  # as it was
     encoder.eval()
@@ -54,8 +48,8 @@ def test_the_deviation_is_that_of_every_text_for_itself(folder, given):
     assert output_scaling.factor(encoder, texts, pad_id) == pytest.approx(BERT_DEVIATION / outputs.std(), rel=1e-2)
 
 
-def test_scaled_outputs_deviate_as_berts(folder):
-    encoder, texts, pad_id = encoder_and_texts(folder)
+def test_scaled_outputs_deviate_as_berts(backbone):
+    encoder, texts, pad_id = encoder_and_texts(backbone)
     with torch.no_grad():
         encoder.backbone.encoder.layer[-1].output.LayerNorm.weight.mul_(20)  # what training without decay does
     before = output_scaling.deviation(encoder, texts, pad_id)
@@ -67,8 +61,8 @@ def test_scaled_outputs_deviate_as_berts(folder):
 
 
 @pytest.mark.parametrize("broken", [0.0, torch.nan])
-def test_outputs_that_do_not_deviate(folder, broken):
-    encoder, texts, pad_id = encoder_and_texts(folder)
+def test_outputs_that_do_not_deviate(backbone, broken):
+    encoder, texts, pad_id = encoder_and_texts(backbone)
     norm = encoder.backbone.encoder.layer[-1].output.LayerNorm
     with torch.no_grad():
         norm.weight.fill_(broken), norm.bias.zero_()
@@ -78,8 +72,8 @@ def test_outputs_that_do_not_deviate(folder, broken):
 
 @pytest.mark.slow
 @pytest.mark.parametrize("kind", ["poly", "uni"])
-def test_the_model_file_keeps_the_factor(kind, folder, tmp_path):
-    train(kind, tmp_path / "M", *SHORT, "--backbone", folder, *AUTO)
+def test_the_model_file_keeps_the_factor(kind, backbone, tmp_path):
+    train(kind, tmp_path / "M", *SHORT, "--backbone", backbone, *AUTO)
     factor = scaling(tmp_path / "M")
     assert factor == scaling(tmp_path / "M.checkpoint") > 0 and factor != 1
     few = ("-t", SAMPLE, "--num-examples", 16)
@@ -88,15 +82,15 @@ def test_the_model_file_keeps_the_factor(kind, folder, tmp_path):
     module = Ranker.load(tmp_path / "M").model.module
     assert {part.output_scaling for part in module.modules() if isinstance(part, Encoder)} == {factor}
     # By hand the same model comes of it: measuring takes nothing from what training draws.
-    train(kind, tmp_path / "N", *SHORT, "--backbone", folder, "--output-scaling", factor)
+    train(kind, tmp_path / "N", *SHORT, "--backbone", backbone, "--output-scaling", factor)
     mine, theirs = weights(tmp_path / "M"), weights(tmp_path / "N")
     assert all(torch.equal(value, theirs["model"][name]) for name, value in mine["model"].items())
 
 
-def test_the_same_command_goes_on_with_the_factor(folder, tmp_path, monkeypatch):
+def test_the_same_command_goes_on_with_the_factor(backbone, tmp_path, monkeypatch):
     said = []
     monkeypatch.setattr(initial_weights, "say", said.append)
-    auto = ("--backbone", folder, *AUTO)
+    auto = ("--backbone", backbone, *AUTO)
     train("bi", tmp_path / "M", *SHORT, *auto, "-lr", "1e-1")
     first = scaling(tmp_path / "M.checkpoint")
     train("bi", tmp_path / "M", *SHORT, *auto, "--max-train-steps", "2")  # whose outputs deviate otherwise by now
@@ -106,6 +100,6 @@ def test_the_same_command_goes_on_with_the_factor(folder, tmp_path, monkeypatch)
     assert any("the factor that" in line and "is kept" in line for line in said)
 
 
-def test_a_chat_has_nothing_to_measure(folder, replies):
+def test_a_chat_has_nothing_to_measure(backbone, replies):
     with pytest.raises(InputError, match=r"--output-scaling auto measures the training examples.* give a number"):
-        run("interactive", "-m", KINDS["bi"], "--backbone", folder, *AUTO, "--fixed-candidates-path", replies)
+        run("interactive", "-m", KINDS["bi"], "--backbone", backbone, *AUTO, "--fixed-candidates-path", replies)

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from backbones import SENTENCES, save
+from backbones import SENTENCES
 
 from polyagents.model_files.building import build_encoder, build_model, settings_of
 from polyagents.ranker import Ranker
@@ -10,11 +10,6 @@ from polyagents.text.pretrained import load_tokenizer
 from polyagents.timings import encodes_in_bf16
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")  # only the name of the second is looked at
-
-
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    return save("bert", tmp_path_factory.mktemp("backbone"))
 
 
 @pytest.fixture

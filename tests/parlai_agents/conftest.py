@@ -2,15 +2,9 @@
 
 import pytest
 import torch
-from backbones import save
 from commands import KINDS
 from parlai.core.agents import create_agent
 from parlai.core.params import ParlaiParser
-
-
-@pytest.fixture(scope="session")
-def backbone(tmp_path_factory):
-    return save("bert", tmp_path_factory.mktemp("backbone"))
 
 
 @pytest.fixture

@@ -22,11 +22,6 @@ KINDS = ["bi", "poly", "uni", "cross"]
 
 
 @pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    return backbones.save("bert", tmp_path_factory.mktemp("backbone"))
-
-
-@pytest.fixture(scope="module")
 def adapted(once, backbone):
     """A model file with adapters, by kind."""
 

@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from backbones import SENTENCES, save
+from backbones import SENTENCES
 from commands import KINDS
 from parlai.core.agents import create_agent
 from parlai.core.message import Message
@@ -29,11 +29,6 @@ VARIANTS = {
 }
 IN_CHUNKS = ("bi, cosine", "bi, mean", "poly, first", "poly, last and first", "poly, sqrt")  # against the formula below
 PAIRS = [(f"{SENTENCES[i % 6]} {'and ' * (3 * i)}{i}", f"{SENTENCES[(i + 1) % 6]} {i % 5}") for i in range(6)]
-
-
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    return save("bert", tmp_path_factory.mktemp("backbone"))
 
 
 @pytest.fixture

@@ -8,7 +8,7 @@ from contextlib import nullcontext
 
 import pytest
 import torch
-from backbones import SENTENCES, save
+from backbones import SENTENCES
 from torch._subclasses.fake_tensor import DataDependentOutputException, DynamicOutputShapeException, FakeTensorMode
 
 from polyagents.model_files.building import build_encoder, build_model, settings_of
@@ -34,11 +34,6 @@ VARIANTS = {
     "uni": ("UniEncoder", {}),
     "cross, dot, late": ("CrossEncoder", {"joint_head": "dot+late"}),
 }
-
-
-@pytest.fixture(scope="module")
-def backbone(tmp_path_factory):
-    return save("bert", tmp_path_factory.mktemp("backbone"))
 
 
 def model_of(backbone, architecture, options):

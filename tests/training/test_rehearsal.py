@@ -4,7 +4,6 @@ import copy
 
 import pytest
 import torch
-from backbones import save
 from commands import KINDS, SAMPLE, run
 from transformers import AutoModel, AutoTokenizer
 
@@ -19,19 +18,14 @@ from polyagents.training_loop import starting_model
 KIND = sweep.ARCHITECTURES
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory):
-    return save("bert", tmp_path_factory.mktemp("bert"))
-
-
 @pytest.fixture(autouse=True)
 def each_time(monkeypatch):
     """Trainings of equal models are tried, too (tests/helpers/shared_fixtures.py)."""
     monkeypatch.setattr(starting_model, "rehearse", rehearse)
 
 
-def train(folder, kind="bi", **options):
-    given = {"backbone": folder, "text_truncate": 40, "label_truncate": 20, "batchsize": 4, "max_train_steps": 1}
+def train(backbone, kind="bi", **options):
+    given = {"backbone": backbone, "text_truncate": 40, "label_truncate": 20, "batchsize": 4, "max_train_steps": 1}
     steps = sweep.Steps()
     try:
         return Ranker.train(sweep.EXAMPLES, None, kind, callbacks=[steps], progress=False, **given | options)
@@ -41,8 +35,8 @@ def train(folder, kind="bi", **options):
 
 
 @pytest.mark.parametrize("kind", KIND)
-def test_nothing_is_left_of_it(kind, folder):
-    model = train(folder, kind, dropout=0.1).model
+def test_nothing_is_left_of_it(kind, backbone):
+    model = train(backbone, kind, dropout=0.1).model
     before, drawn = copy.deepcopy(model.module.state_dict()), random_state(model.device)
     rehearse(model)
     assert torch.equal(random_state(model.device), drawn) and not model.module.training
@@ -75,36 +69,36 @@ def fails(*_):
         (rehearsal.RankingModel, "precision", "fp16", "give --precision fp32 instead of fp16, or a backbone"),
     ],
 )
-def test_what_cannot_go_well(place, name, replaced, said, kind, folder, monkeypatch):
+def test_what_cannot_go_well(place, name, replaced, said, kind, backbone, monkeypatch):
     if name == "precision":
         monkeypatch.setattr(Encoder, "forward", fails)
     monkeypatch.setattr(place, name, replaced)
     with pytest.raises(InputError, match=said) as refused:
-        train(folder, kind)
+        train(backbone, kind)
     assert "\n" not in str(refused.value)
 
 
-def test_weights_that_are_not_finite(folder, tmp_path):
-    model = AutoModel.from_pretrained(folder)
+def test_weights_that_are_not_finite(backbone, tmp_path):
+    model = AutoModel.from_pretrained(backbone)
     model.encoder.layer[0].output.dense.bias.data[0] = torch.inf
     model.save_pretrained(tmp_path)
-    AutoTokenizer.from_pretrained(folder).save_pretrained(tmp_path)
+    AutoTokenizer.from_pretrained(backbone).save_pretrained(tmp_path)
     with pytest.raises(InputError, match="its gradients are not finite"):
         train(str(tmp_path))
 
 
 @pytest.mark.parametrize("kind", KIND)
-def test_scores_that_depend_on_other_texts(kind, folder, monkeypatch):
+def test_scores_that_depend_on_other_texts(kind, backbone, monkeypatch):
     kept = Encoder.forward
     monkeypatch.setattr(Encoder, "forward", lambda self, tokens, *more: kept(self, tokens, *more) * len(tokens.ids))
     with pytest.raises(InputError, match=r"a score is \S+ alone, and \S+ beside a longer text"):
-        train(folder, kind)
+        train(backbone, kind)
 
 
-def test_parlais_loop_is_tried_too(folder, tmp_path, monkeypatch):
+def test_parlais_loop_is_tried_too(backbone, tmp_path, monkeypatch):
     monkeypatch.setattr(Encoder, "forward", fails)
     with pytest.raises(InputError, match="no such mask"):
-        run("train_model", "-m", KINDS["bi"], "-mf", tmp_path / "M", "-t", SAMPLE, "--backbone", folder, "-bs", 2)
+        run("train_model", "-m", KINDS["bi"], "-mf", tmp_path / "M", "-t", SAMPLE, "--backbone", backbone, "-bs", 2)
 
 
 def test_bf16_where_the_arithmetic_is_missing(tmp_path):
