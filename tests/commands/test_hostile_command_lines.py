@@ -14,6 +14,7 @@ from evaluation import evaluation
 from hypothesis import given
 from hypothesis import strategies as st
 from parlai.core.params import ParlaiParser
+from web import Stopped
 
 from polyagents import BiEncoder, Ranker
 from polyagents.__main__ import main
@@ -83,16 +84,6 @@ def base(trained, tmp_path_factory):
         store.answer(token, shown.number, "left")
     store.close()
     return folder
-
-
-class Stopped:
-    """Instead of a web server: it ends at once."""
-
-    def __init__(self, app, own_logs=True):
-        self.app = app
-
-    def run(self, sockets):
-        """Serve nobody."""
 
 
 def flags_of(command):

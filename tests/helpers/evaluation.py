@@ -2,10 +2,15 @@
 
 import contextlib
 import functools
+import os
 import re
+import signal
+import subprocess
 import tempfile
 from html import unescape
 from pathlib import Path
+
+import forks
 
 from polyagents.commands import human_eval as command
 from polyagents.human_eval.conversations import make_conversation, make_pair, sides_of
@@ -18,6 +23,18 @@ SCRIPT = "<script>document.title = 'broken'</script><img src=x onerror=\"documen
 def human_eval(*arguments):
     """Run `polyagents human_eval ARGUMENTS` in this process."""
     command.run(vars(command.parser().parse_args(list(map(str, arguments)))))
+
+
+@contextlib.contextmanager
+def serving(*arguments, links, **how):
+    """`polyagents human_eval ARGUMENTS` in a process of its own: it, and so many links that it prints, by name."""
+    with open(os.devnull, "r+") as null:
+        files = {"stdin": null, "stdout": subprocess.PIPE, "stderr": null}
+        with forks.Child(forks.COMMAND, "human_eval", *arguments, **files, **how) as process:
+            try:
+                yield process, dict(process.stdout.readline().strip().split("\t") for _ in range(links))
+            finally:
+                process.send_signal(signal.SIGKILL)
 
 
 def conversation(model, number, said="so it is"):

@@ -25,6 +25,16 @@ def running(app, buffer=None):
             thread.join()
 
 
+class Stopped:
+    """Instead of a web server: it ends at once."""
+
+    def __init__(self, app, own_logs=True):
+        self.app = app
+
+    def run(self, sockets):
+        """Serve nobody."""
+
+
 def raw(url, request):
     """Status and everything else that a server says to these bytes; the connection ends after it."""
     host, port = url.removeprefix("http://").split(":")

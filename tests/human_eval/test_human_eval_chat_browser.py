@@ -1,17 +1,14 @@
 """People talk with models in Debian's Chromium."""
 
-import contextlib
 import os
 import signal
-import subprocess
-import sys
 import threading
 
 import pytest
 from browser import lose_receipt
 from chatting import ORGANISER, Echo, app_of, shop_of, talk
 from commands import SAMPLE
-from evaluation import SCRIPT
+from evaluation import SCRIPT, serving
 from playwright.sync_api import expect
 from web import running
 
@@ -294,21 +291,15 @@ def test_the_organisers_page_stays_up_to_date(page, shop):
     assert not page.complaints
 
 
-@contextlib.contextmanager
-def serving(database, model, port=0):
-    """The command in a process of its own: the process, and the links that it prints, by name."""
-    command = [sys.executable, "-m", "polyagents", "human_eval", "chat", model, "-t", SAMPLE, "--turns", "2"]
-    command += ["--database", database, "--port", str(port)]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True) as process:
-        try:
-            yield process, dict(process.stdout.readline().strip().split("\t") for _ in range(3))
-        finally:
-            process.kill()
+def served(database, model, port=0):
+    """The chats in a process of their own."""
+    command = ("chat", model, "-t", SAMPLE, "--turns", "2", "--database", database, "--port", port)
+    return serving(*command, links=3)
 
 
 def test_a_server_that_is_killed_in_the_middle(page, trained, tmp_path):
     chats, _ = shop_of(str(tmp_path / "human_eval.db"))
-    with serving(chats.store.name, trained("bi")) as (process, links):
+    with served(chats.store.name, trained("bi")) as (process, links):
         page.goto(links["ada"])
         say(page, "hello", 1)
         port = links["ada"].split(":")[2].split("/")[0]
@@ -319,7 +310,7 @@ def test_a_server_that_is_killed_in_the_middle(page, trained, tmp_path):
         expect(page.get_by_role("status")).to_contain_text("cannot be reached")
     before = chats.read(1).messages
     chats.say(links["ada"].split("/")[-1], 1, 2, "do you ski ?")  # as if it had been killed after this
-    with serving(chats.store.name, trained("bi"), port) as (_, again):
+    with served(chats.store.name, trained("bi"), port) as (_, again):
         assert again["ada"] == links["ada"]
         page.get_by_role("button", name="Send").click()
         replies(page, 2)

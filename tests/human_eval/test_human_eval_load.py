@@ -2,17 +2,14 @@
 
 import collections
 import contextlib
-import os
 import signal
-import subprocess
 import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-import forks
 import httpx2
 import pytest
-from evaluation import evaluation, fields
+from evaluation import evaluation, fields, serving
 
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 
@@ -20,17 +17,9 @@ PEOPLE, PAIRS = 50, 3
 KILLED_AFTER = PEOPLE * PAIRS // 2  # answers
 
 
-@contextlib.contextmanager
-def serving(database, port=0):
-    """The command in a process of its own: the process and the links that it prints, by name."""
-    command = ["human_eval", "serve", "--database", database, "--port", port]
-    with open(os.devnull, "r+") as null:
-        files = {"stdin": null, "stdout": subprocess.PIPE, "stderr": null}
-        with forks.Child(forks.COMMAND, *command, **files, bare=True) as process:
-            try:
-                yield process, dict(process.stdout.readline().strip().split("\t") for _ in range(PEOPLE + 1))
-            finally:
-                process.send_signal(signal.SIGKILL)
+def served(database, port=0):
+    """The pages of everybody."""
+    return serving("serve", "--database", database, "--port", port, links=PEOPLE + 1, bare=True)
 
 
 class Person:
@@ -98,7 +87,7 @@ def acknowledged(people):
 @pytest.mark.parametrize("database", ["sqlite", pytest.param("postgresql", marks=pytest.mark.release)], indirect=True)
 def test_50_annotators_and_a_server_that_is_killed(database, capsys):
     store, _ = evaluation(database, PAIRS, [f"person {number}" for number in range(PEOPLE)])
-    with serving(database) as (process, links):
+    with served(database) as (process, links):
         organiser = links.pop("organiser")
         port = organiser.split(":")[2].split("/")[0]
         people = [Person(name, link) for name, link in links.items()]
@@ -115,7 +104,7 @@ def test_50_annotators_and_a_server_that_is_killed(database, capsys):
     assert set(stored.values()) == {1}, "doubled"
     assert KILLED_AFTER <= len(said) < PEOPLE * PAIRS, "the server was not killed in the middle"
 
-    with serving(database, port) as (_, again):
+    with served(database, port) as (_, again):
         assert again == {person.name: person.link for person in people} | {"organiser": organiser}
         second = work(people, Everybody(PEOPLE * PAIRS))
     every = reasons(store)

@@ -4,19 +4,16 @@ import codecs
 import collections
 import contextlib
 import json
-import os
 import random
 import re
 import signal
 import sqlite3
-import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from datetime import datetime, timedelta, timezone
 from html import unescape
 from pathlib import Path
 
-import forks
 import httpx2
 import jinja2
 import pandas
@@ -25,9 +22,10 @@ from chatting import MODELS as CHAT_MODELS
 from chatting import app_of, plan_of, shop_of, talk
 from crowd import CODE, HERE, SCREENED, STUDY_ID, Clock, client_of, code_of, ids, join, judge, pass_stages, store_of
 from crowd import study_of as study
-from evaluation import SCRIPT, evaluation, fields, human_eval
+from evaluation import SCRIPT, evaluation, fields, human_eval, serving
 from sqlalchemy import select
 from starlette.testclient import TestClient
+from web import Stopped
 
 from polyagents import InputError
 from polyagents.human_eval.storage import queries
@@ -798,16 +796,6 @@ def test_chats_of_a_study_are_counted_by_its_settings(trained, ends_with_2, tmp_
     assert "--conversations is for people who are invited; set each in" in line and not (tmp_path / "s.db").exists()
 
 
-class Stopped:
-    """Instead of a web server: it ends at once."""
-
-    def __init__(self, app, own_logs=True):
-        self.app = app
-
-    def run(self, sockets):
-        """Serve nobody."""
-
-
 @pytest.mark.parametrize("command", ["serve", "chat"])
 def test_the_address_for_the_platform_is_printed(command, trained, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
@@ -829,18 +817,12 @@ def test_the_address_for_the_platform_is_printed(command, trained, tmp_path, mon
 
 
 @contextlib.contextmanager
-def serving(folder, port=0):
-    """The command in a process of its own; yields it and the address that it prints for the platform."""
-    command = ["human_eval", "serve", "--database", "s.db", "--port", port]
-    command += ["--recruit", "prolific", "--study", "study.json", "--insecure"]
-    with open(os.devnull, "r+") as null:
-        files = {"stdin": null, "stdout": subprocess.PIPE, "stderr": null, "cwd": folder}
-        with forks.Child(forks.COMMAND, *command, **files, bare=True) as process:
-            try:
-                printed = dict(process.stdout.readline().strip().split("\t") for _ in range(2))
-                yield process, printed["prolific"].partition("/join")[0]
-            finally:
-                process.send_signal(signal.SIGKILL)
+def served(folder, port=0):
+    """The process, and the address that it prints for the platform."""
+    study = ("--recruit", "prolific", "--study", "study.json", "--insecure")
+    command = ("serve", "--database", "s.db", "--port", port, *study)
+    with serving(*command, links=2, cwd=folder, bare=True) as (process, printed):
+        yield process, printed["prolific"].partition("/join")[0]
 
 
 class Participant:
@@ -906,9 +888,9 @@ def test_fifty_at_once_with_a_server_that_is_killed(tmp_path):
         reached.wait(60)
         process.send_signal(signal.SIGKILL)
 
-    with serving(tmp_path) as (process, start):
+    with served(tmp_path) as (process, start):
         work(start, people, kill)
-    with serving(tmp_path, start.rpartition(":")[2]) as (process, again):
+    with served(tmp_path, start.rpartition(":")[2]) as (process, again):
         assert again == start
         work(start, people)
         with contextlib.closing(sqlite3.connect(tmp_path / "s.db")) as database, database:
