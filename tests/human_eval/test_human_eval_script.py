@@ -12,6 +12,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import httpx2
 import pandas
 import pytest
 from annotators import SimulatedAnnotator, texts_by_model
@@ -187,13 +188,15 @@ def test_the_script_of_the_docs_in_a_browser(chromium, shell):
     process, folder = shell
     links = printed_links(process)
     organiser = links.pop("organiser")
-    for name, annotator in people(folder, links).items():
-        with chromium.new_context() as context:
-            page = context.new_page()
-            page.goto(links[name])
-            for place in range(1, PAIRS + 1):
-                judge(page, annotator, place)
-            expect(page.get_by_role("heading", name="Thank you!")).to_be_visible(timeout=PATIENCE)
+    (first, annotator), *others = people(folder, links).items()
+    with chromium.new_context() as context:
+        page = context.new_page()
+        page.goto(links[first])
+        for place in range(1, PAIRS + 1):
+            judge(page, annotator, place)
+        expect(page.get_by_role("heading", name="Thank you!")).to_be_visible(timeout=PATIENCE)
+    with httpx2.Client(timeout=60) as client:  # who has no JavaScript judges the same pages, in a tenth of the time
+        assert [one.judge_all(client, links[name]) for name, one in others] == [PAIRS] * (PEOPLE - 1)
     with chromium.new_context() as context:
         page = context.new_page()
         page.goto(organiser)
