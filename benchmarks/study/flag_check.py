@@ -17,7 +17,7 @@ def check_flags(study: Study, values: Mapping[str, str]) -> None:
     """Let train_model parse the flags of every row that is trained.
 
     Raises:
-        InputError: a flag is unknown, or has a value that it cannot have.
+        InputError: a flag is unknown, has a short name, or a value that it cannot have.
     """
     patches.apply()
     for row in study.rows:
@@ -31,13 +31,6 @@ def check_row(row: Row, study: Study, values: Mapping[str, str]) -> None:
     words = command_line(row, study, {**values, "SEED": "0"}, dict.fromkeys(row.builds_on, nowhere))
     said, parser = io.StringIO(), TrainModel.setup_args()
     parser.prog = "polyagents train_model"
-    for name in row.flags:
-        action = parser._option_string_actions.get(f"--{name}")
-        own = action.dest.replace("_", "-") if action else name
-        if own in OWN_FLAGS and own != name:
-            raise InputError(
-                f"Row {row.name!r}: --{name} is --{own}, which is not for flags; the study itself says it."
-            )
     try:
         with quiet(), contextlib.redirect_stderr(said):
             parser.parse_args([*words, "--model-file", nowhere])
@@ -45,3 +38,9 @@ def check_row(row: Row, study: Study, values: Mapping[str, str]) -> None:
         raise InputError(f"Row {row.name!r}: {said.getvalue().strip()}") from end
     except Exception as error:  # ParlAI's parser raises plain ones
         raise InputError(f"Row {row.name!r}: {first_line(error)}.") from error
+    for name in row.flags:
+        action = parser._option_string_actions.get(f"--{name}")
+        own = action.dest.replace("_", "-") if action else name
+        if own != name and f"--{own}" in parser._option_string_actions:
+            how = "which is not for flags; the study itself says it" if own in OWN_FLAGS else "the name to give here"
+            raise InputError(f"Row {row.name!r}: --{name} is --{own}, {how}.")

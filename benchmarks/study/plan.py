@@ -116,6 +116,11 @@ class Row:
         return (*(Mark(EXAMPLES, at) for at in self.examples), *last)
 
     @property
+    def end(self) -> str:
+        """The last marks, which say how far its model was trained."""
+        return "-".join(f"{mark.at}-{mark.kind}" for mark in self.marks[max(len(self.examples) - 1, 0) :])
+
+    @property
     def is_pipeline(self) -> bool:
         """Whether it re-ranks the best of one row by another."""
         return bool(self.flags.get("model") == RERANK)
@@ -412,6 +417,8 @@ def end_of_schedule(flags: Flags, examples: Sequence[int], seconds: float | None
             f"{what} has lr-scheduler {flags['lr-scheduler']}, which ends at a number of examples; give examples, and "
             f"seconds: null."
         )
+    if "batchsize" not in flags:
+        raise ValueError(f"{what} has lr-scheduler {flags['lr-scheduler']}, whose end depends on batchsize; give it.")
     sizes = [flags.get(name, 1) for name in ("batchsize", "update-freq")]
     if not all(fits(size, int) and size > 0 for size in sizes):  # train_model reports the error
         return {}
@@ -450,7 +457,7 @@ def in_order(rows: Sequence[Row]) -> list[Row]:
 
 
 def with_keys(rows: Sequence[Row], shared: Any) -> list[Row]:
-    """Add the keys of rows: a hash of everything that decides the figures, with the keys of their parent rows.
+    """Add the keys of rows: a hash of everything that decides the figures, with the keys and ends of their parent rows.
 
     Placeholders count as they are written in the file, so that results are found again on another machine.
 
@@ -458,13 +465,14 @@ def with_keys(rows: Sequence[Row], shared: Any) -> list[Row]:
         rows: the rows, in order.
         shared: the common settings that decide the figures.
     """
-    keys: dict[str, str] = {}
+    keys, models = dict[str, str](), dict[str, str]()
     for row in rows:
-        named = functools.partial(REFERENCE.sub, lambda found: f"{{{keys[found.group(1)]}}}")
+        named = functools.partial(REFERENCE.sub, lambda found: f"{{{models[found.group(1)]}}}")
         flags = {key: named(value) if isinstance(value, str) else value for key, value in row.flags.items()}
         if row.starts_from is not None:  # results of November 2026 and before had the first row's order of examples
             flags["order"] = "another"
         keys[row.name] = fingerprint([json.dumps([shared, flags], sort_keys=True)])[:10]
+        models[row.name] = f"{keys[row.name]}, {row.end}"
     return [dataclasses.replace(row, key=keys[row.name]) for row in rows]
 
 
@@ -475,11 +483,13 @@ def values_of(given: Sequence[str]) -> dict[str, str]:
     """Parse ["NAME=VALUE", ...].
 
     Raises:
-        InputError: one has no equals sign.
+        InputError: one has no equals sign, or is the seed.
     """
     for setting in given:
         if "=" not in setting:
             raise InputError(f"--set {setting}: give NAME=VALUE, which stands for ${{NAME}} in the study.")
+        if setting.startswith("SEED="):
+            raise InputError(f"--set {setting}: ${{SEED}} is the seed of the run; give seeds in the study.")
     return dict(setting.split("=", 1) for setting in given)
 
 
@@ -500,8 +510,8 @@ def command_line(row: Row, study: Study, values: Mapping[str, str], files: Mappi
     Raises:
         InputError: a placeholder has no value.
     """
-    words = ["--evaltask", study.task, "--eval-batchsize", str(study.evaluation.batchsize)]
-    for name, value in ({"task": study.task} | row.flags).items():
+    words = ["--eval-batchsize", str(study.evaluation.batchsize)]
+    for name, value in ({"evaltask": study.task, "task": study.task} | row.flags).items():
         text = agent_of(str(value)) if name == "model" else str(value)
         for missing in PLACEHOLDER.findall(text):
             if missing not in values:

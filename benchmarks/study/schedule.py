@@ -28,8 +28,8 @@ class Places:
     work: str
 
     def model_folder(self, row: Row, seed: int) -> str:
-        """Return the folder of a run's model."""
-        return os.path.join(self.work, records.file_name(row, seed))
+        """Return the folder of a run's model; a run with another end has another one."""
+        return os.path.join(self.work, f"{records.file_name(row, seed)}-{row.end}")
 
     def model_file(self, row: Row, seed: int) -> str:
         """Return the model file of a run."""

@@ -86,6 +86,15 @@ def test_a_key_changes_with_whatever_changes_the_figures(tmp_path, study):
         )
 
 
+@pytest.mark.parametrize(("old", "new"), [("[16, 32]", "[16, 64]"), ("linear, seconds: null", "none, seconds: 5")])
+def test_what_builds_on_a_row_is_another_run_where_that_row_is_trained_further(tmp_path, places, old, new):
+    study = plan.read(write_study(tmp_path, STUDY.replace("linear", "none")))
+    further = plan.read(write_study(tmp_path, STUDY.replace(old, new).replace("linear", "none")))
+    assert {row.name for row in study.rows if row.key != further.row(row.name).key} == {"taught"}
+    files = [places.model_file(one.row("cross one"), 1) for one in (study, further)]
+    assert files[0] != files[1]
+
+
 def test_what_starts_from_another_row_meets_the_examples_in_another_order(tmp_path):
     chain = STUDY.replace(
         "bi: {", 'third: {model: uni, init-model: "{second}"}\n  second: {model: bi, init-model: "{bi}"}\n  bi: {'
@@ -126,6 +135,7 @@ def test_a_flag_may_be_the_seed_of_the_run_which_is_that_of_the_row_it_starts_fr
         ("seeds: [1, 2]", "seeds: [1, 1]", "seeds are 0 to .*, each of them once"),
         ("examples: [16, 32]", "examples: [32, 16]", r"the study has examples \[32, 16\] and seconds 60; give"),
         ("linear, seconds: null", "linear", "row 'cross one' has lr-scheduler linear, which ends at a number of exam"),
+        ("batchsize: 8", "chunk-tokens: 64", "row 'cross one' has lr-scheduler linear, whose end depends on batchsize"),
         ("examples: [8]", "examples: [], seconds: null", "row 'bi' is never measured; give examples, seconds, or both"),
         ("examples: [8]", "examples: few", "row 'bi' has examples 'few' and seconds 60; give a list"),
         ("seconds: 60", "seconds: -1", "seconds -1; give"),
@@ -284,6 +294,9 @@ def test_a_pipe_in_place_of_a_study_is_refused_before_it_is_read(tmp_path):
         ("model: bi", "model: bi, learningrate: fast", "Row 'bi': polyagents train_model: argument --learning"),
         ("model: bi", "model: be", "Row 'bi': --model be: there is no such agent"),
         ("model: bi", "model: bi, eps: 3", "Row 'bi': --eps is --num-epochs, which is not for flags"),
+        ("model: bi", "model: bi, bs: 4", "Row 'bi': --bs is --batchsize, the name to give here"),
+        ("model: bi", "model: bi, lr: 1", "Row 'bi': --lr is --learningrate, the name to give here"),
+        ("task: polyagents.tasks.sample", 'task: "${OTHER}"', r"has evaltask: \$\{OTHER\}; give --set OTHER=VALUE"),
         ("model: bi", "model: 'internal:x'", "Row 'bi': --model internal:x: there is no such agent"),
         ("${BACKBONE}", "${OTHER}", r"has backbone: \$\{OTHER\}; give --set OTHER=VALUE"),
     ],
@@ -308,6 +321,7 @@ def test_the_command_line_wants_a_folder_and_values(tmp_path, capsys):
     for arguments, sentence in (
         ([], "Give --work DIR"),
         (["--work", str(tmp_path / "w"), "--set", "A"], "--set A: give NAME=VALUE"),
+        (["--work", str(tmp_path / "w"), "--set", "SEED=3"], "--set SEED=3: ${SEED} is the seed of the run"),
         (["--report"], "has no results of small yet"),
     ):
         assert main([path, *arguments]) == 2
