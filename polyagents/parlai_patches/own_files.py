@@ -1,6 +1,7 @@
 """Files that ParlAI reads without a check: of its tasks `fromfile` and `jsonfile`, and of tasks without any example."""
 
 import contextlib
+import difflib
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -12,6 +13,8 @@ from polyagents.errors import InputError, NoTestSplit, first_line
 from polyagents.files.lines import opened, text_lines, without_mark
 
 FORMATS = {"fromfile": ("txt", "ParlAI's text format"), "jsonfile": ("jsonl", "ParlAI's JSON lines, a dialogue each")}
+# Fields of a line that may be missing, and what else they are called.
+OPTIONAL = {"label_candidates": "label_candidates", "candidates": "label_candidates", "episode_done": "episode_done"}
 
 
 def check(task: str, opt: Opt) -> None:
@@ -44,6 +47,32 @@ def check(task: str, opt: Opt) -> None:
                 raise InputError(f"{file} holds no text; give {flag} a file in {form}.")
     except OSError as error:
         raise InputError(f"{file} cannot be read ({error.strerror}); give another {flag}.") from error
+
+
+def message_of(str_to_msg: Any, line: str) -> Any:
+    """Parse a line of ParlAI's text format, without a carriage return, and refuse what ParlAI reads as something else.
+
+    Raises:
+        ValueError: a field has no name, is there twice, or seems to be misspelt; or `episode_done` is not true.
+    """
+    line = line.rstrip("\r\t")
+    names = set[str]()
+    for part in line.split("\t") if line else ():
+        name, colon, value = part.partition(":")
+        close = [OPTIONAL[one] for one in difflib.get_close_matches(name, OPTIONAL, cutoff=0.85)]
+        if not colon:
+            fault = f"{part!r:.60}, which has no name such as text:; write tabs as \\t"
+        elif name in names:
+            fault = f"two fields {name}"
+        elif close and name not in close:
+            fault = f"the field {name}; did you mean {close[0]}?"
+        elif name == "episode_done" and value.strip().lower() in ("false", "0", "no"):
+            fault = f"{part}, which ParlAI reads as true; leave it out within a dialogue"
+        else:
+            names.add(name)
+            continue
+        raise ValueError(f"the line that begins with {line[:40]!r} has {fault}")
+    return str_to_msg(line)
 
 
 def yield_examples(setup_data: Any, teacher: Any, path: str) -> Iterator[Any]:

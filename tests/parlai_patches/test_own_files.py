@@ -1,0 +1,51 @@
+"""Files of the user's own in ParlAI's text format: what ParlAI would read as something else."""
+
+import pytest
+from parlai.core.teachers import create_task_agent_from_taskname
+from parlai.scripts.display_data import setup_args
+
+from polyagents.errors import InputError
+from polyagents.parlai_patches import patches
+
+
+@pytest.fixture
+def messages(tmp_path):
+    """Returns the messages of a file with these lines."""
+    patches.apply()
+
+    def read(content):
+        (tmp_path / "mine.txt").write_bytes(content.encode())
+        flags = ["-t", "fromfile:parlaiformat", "--fromfile-datapath", str(tmp_path / "mine.txt"), "-dt", "valid"]
+        (teacher,) = create_task_agent_from_taskname(setup_args().parse_args(flags))
+        return [teacher.act() for _ in range(teacher.num_examples())]
+
+    return read
+
+
+def test_lines_of_windows_have_no_carriage_returns(messages):
+    lines = "text:a\tlabels:b\tmood:c\t\r\n", "\r\n", "text:d\tepisode_done:True\tlabels:e\tlabel_candidates:e|f\r\n"
+    first, second = messages("".join(lines))
+    assert (first["eval_labels"], first["mood"], first["episode_done"]) == (["b"], "c", False)
+    assert (second["label_candidates"], second["episode_done"]) == (["e", "f"], True)
+
+
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ("text:a\tb\tlabels:c", r"has 'b', which has no name such as text:; write tabs as \\t"),
+        ("text:a\tlabels:b\ttext:c\tlabels:d", "has two fields text"),
+        ("text:a\tlabels:b\tepisode_done:False", "has episode_done:False, which ParlAI reads as true; leave it out"),
+        ("text:a\tlabels:b\tepsiode_done:True", "has the field epsiode_done; did you mean episode_done?"),
+        ("text:a\tlabels:b\tlabels_candidates:b|c", "has the field labels_candidates; did you mean label_candidates?"),
+        ("text:a\tlabels:b\tcandidates:b|c", "has the field candidates; did you mean label_candidates?"),
+    ],
+)
+def test_what_would_be_read_as_something_else_is_refused(line, said, messages):
+    with pytest.raises(InputError, match=f"the line that begins with .* {said}"):
+        messages(f"text:hi\tlabels:hello\tepisode_done:True\n{line}\n")
+
+
+@pytest.mark.parametrize("field", ["text_candidates", "hard_candidates", "episode_done", "label_type"])
+def test_fields_of_ones_own_are_kept(field, messages):
+    (message,) = messages(f"text:a\tlabels:b\t{field}:1\n")
+    assert field in message
