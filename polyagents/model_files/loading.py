@@ -27,7 +27,7 @@ from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.parlai_files.parlai_weights import ParlaiModel
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.surroundings import OwnDraws, undisturbed
-from polyagents.text.dictionary_file import DictionaryFile
+from polyagents.text.dictionary_file import DictionaryFile, dictionary_of
 from polyagents.text.tokenizer import RankingTokenizer
 
 PADDING = 64  # ParlAI adds a few rows in fp16, to a multiple of 4 or 8
@@ -183,10 +183,7 @@ def own_parts(file: str, architecture: str) -> Parts:
         raise InputError(f"{file}.opt is damaged: {odd[0]} has no value that an option can have.")
     # The file's architecture, not the given one, which may start from a file of another.
     refuse_missing_options(saved, file, architecture_of(file))
-    dictionary = f"{file}.dict" if os.path.exists(f"{file}.dict") else str(saved.get("dict_file"))
-    if not os.path.exists(dictionary):
-        raise InputError(f"{file}.dict is missing; a model is {file}, {file}.opt and {file}.dict together.")
-    held = DictionaryFile.read(dictionary)
+    held = DictionaryFile.read(dictionary_of(file, saved.get("dict_file")))
     # The user's own tokens, which ParlAI adds each time that it opens a dictionary.
     listed = utf8(str(saved.get("special_tok_lst") or "")).decode()
     if tokens := [*filter(None, listed.split(",")), *(PERSON_TOKENS if saved.get("person_tokens") else ())]:

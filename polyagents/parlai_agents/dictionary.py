@@ -20,7 +20,7 @@ from polyagents.models.backbone import config_values
 from polyagents.models.model_options import SCRATCH
 from polyagents.parlai_files import bpe_dictionary, parlai_options
 from polyagents.parlai_patches.train_loop import is_training_run
-from polyagents.text.dictionary_file import DictionaryFile
+from polyagents.text.dictionary_file import DictionaryFile, dictionary_of
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.text.vocabulary import learn_word_pieces
@@ -29,8 +29,8 @@ from polyagents.text.vocabulary import learn_word_pieces
 class TextDictionary(DictionaryAgent):
     """A `RankingTokenizer` as ParlAI's dictionary.
 
-    It comes from `--dict-file` if that exists (a trained model's `M.dict`), else from `--backbone`; for a `scratch:`
-    backbone it is `--vocabulary`'s, or learnt from the task by ParlAI's own dictionary building.
+    It comes from `--dict-file` if that exists (a trained model's `M.dict`), else from `--init-model` or `--backbone`;
+    for a `scratch:` backbone it is `--vocabulary`'s, or learnt from the task by ParlAI's own dictionary building.
 
     Attributes:
         tokenizer: None until it has been learnt.
@@ -59,11 +59,14 @@ class TextDictionary(DictionaryAgent):
                 f"--backbone {backbone} has a vocabulary of its own; remove --vocabulary, or give --backbone "
                 f"scratch:tiny|mini|base."
             )
+        model = opt.get("model_file")
         first = modelzoo_path(opt.get("datapath"), opt.get("init_model"))
-        if file and os.path.exists(file):
+        if model and os.path.isfile(model) and "dict_file" not in opt.get("override", {}):
+            self.load(dictionary_of(model, file))
+        elif file and os.path.exists(file):
             self.load(file)
-        elif first and os.path.exists(f"{first}.dict"):  # its weights know no other vocabulary
-            self.load(f"{first}.dict")
+        elif first:  # its weights know no other vocabulary
+            self.load(dictionary_of(first, None))
         elif backbone.startswith(SCRATCH) and opt.get("vocabulary"):
             self._take(load_tokenizer(opt["vocabulary"], "--vocabulary"))
         elif backbone.startswith(SCRATCH):

@@ -4,6 +4,7 @@ With it, `M` and `M.opt` a model is complete: neither the hub nor the backbone's
 """
 
 import json
+import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -58,3 +59,20 @@ class DictionaryFile:
         }
         make_folder_of(path)
         write_text(path, json.dumps(known, ensure_ascii=False))
+
+
+def dictionary_of(file: str, named: str | None) -> str:
+    """Return the path of a model's dictionary: next to the model, or what its options name.
+
+    Args:
+        named: `--dict-file`, which a copied model names of the model that it is a copy of.
+
+    Raises:
+        InputError: neither exists, or the latter is another model's, which may have been trained again.
+    """
+    own = f"{file}.dict"
+    if os.path.exists(own):
+        return own
+    if named and os.path.exists(named) and not os.path.exists(named.removesuffix(".dict")):
+        return named
+    raise InputError(f"{own} is missing; a model is {file}, {file}.opt and {own} together.")

@@ -592,8 +592,6 @@ DAMAGES = [(damage, part) for damage in ("missing", "empty", "half", "text") for
 def test_damaged_model_files(damage, part, model, colours, tmp_path):
     file = model("bi")
     path = Path(f"{file}{part}")
-    saved = json.loads(Path(f"{file}.opt").read_text()) | {"dict_file": f"{file}.dict"}  # not the original's
-    Path(f"{file}.opt").write_text(json.dumps(saved))
     if damage == "missing":
         path.unlink()
     elif damage == "text":
@@ -611,6 +609,19 @@ def test_damaged_model_files(damage, part, model, colours, tmp_path):
     assert files(tmp_path) == before
 
 
+def test_what_starts_from_a_copy_needs_its_own_dictionary(model, colours, tmp_path):
+    """The options of a copy name the original's, which may have been trained again."""
+    file = model("bi")
+    Path(f"{file}.dict").unlink()
+    for attempt in (
+        lambda: train("bi", tmp_path / "ours", *colours, "--init-model", file),
+        lambda: train("bi", tmp_path / "ours", *colours, "--teacher-model-file", file),
+        lambda: Ranker.train([{"context": "a", "label": "b"}], str(tmp_path / "ours"), init_model=str(file)),
+    ):
+        with pytest.raises(InputError, match=rf"{file}\.dict is missing"):
+            attempt()
+
+
 def test_a_missing_model_file_in_python(tmp_path):
     with pytest.raises(InputError, match="There is no trained model at"):
         Ranker.load(str(tmp_path / "nothing"))
@@ -620,8 +631,6 @@ def test_a_vocabulary_with_a_damaged_tokenizer(model, colours):
     file = model("bi")
     path = Path(f"{file}.dict")
     path.write_text(json.dumps(json.loads(path.read_text()) | {"tokenizer": {"model": {}}}))
-    saved = options(file) | {"dict_file": str(path)}
-    Path(f"{file}.opt").write_text(json.dumps(saved))
     with pytest.raises(InputError, match="is not a dictionary of polyagents"):
         evaluate(file, *colours)
 
