@@ -62,6 +62,8 @@ def run(opt: Mapping[str, Any]) -> None:
         splits[name] = Split.of(Bar(table, total=sum(table.sizes), desc=name, unit=" examples", leave=False), length)
     if "train" not in splits:
         raise InputError(f"{path} has no training examples; name one of its files train.")
+    if not splits["train"].labels:
+        raise InputError(f"{path} has no label in train, so that there is nothing to learn; fill the column label.")
     divided = "; one file: a tenth of the contexts each is valid and test, by a checksum" if is_divided(path) else ""
     print(f"{path}: {number_of(sum(one.examples for one in splits.values()), 'example')}{divided}\n")
     print("\n".join(in_columns(list(rows_of(splits)), numbers=True)))

@@ -1,6 +1,7 @@
 """What a table holds, before anybody trains on it: counts, lengths, repetitions, and what would spoil the model."""
 
 import itertools
+import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -20,6 +21,7 @@ EVEN = 1.5  # if the share is also larger than so many times that of each of as 
 FEW = 500  # training examples; the demo's bi-encoder has seen twice as many
 CUT = 0.1  # share of texts that are longer than what a model reads
 ALIKE, LONGER = 0.9, 0.8  # share of common words of two labels that may mean the same; if one only has more words
+LIST = re.compile(r"""\[\s*(['"]).*\1\s*\]""", re.DOTALL)  # of JSON or Python, as tables write lists into a cell
 FEW_LABELS = 1_000  # whose pairs are compared in less than a second
 
 
@@ -40,6 +42,7 @@ class Split:
         without_label: examples whose candidates lack their label.
         unlabelled: examples without any label.
         repeating: examples some of whose candidates are equal.
+        lists: contexts and labels that are lists written as a text.
         most_used: the text of the label that is there most often.
         texts: the texts of different labels, up to FEW_LABELS and one.
     """
@@ -56,6 +59,7 @@ class Split:
     without_label: int = 0
     unlabelled: int = 0
     repeating: int = 0
+    lists: int = 0
     most_used: str = ""
     texts: dict[str, None] = field(default_factory=dict)
 
@@ -73,6 +77,7 @@ class Split:
             found.answers[digest(example["context"], *example["labels"])] += 1
             found.context_lengths.append(length(example["context"]))
             found.unlabelled += not example["labels"]
+            found.lists += sum(1 for text in (example["context"], *example["labels"]) if LIST.fullmatch(text.strip()))
             for label in example["labels"]:
                 key = digest(normalized(label) or label)
                 found.labels[key] += 1
@@ -132,6 +137,11 @@ def warnings_of(splits: Mapping[str, Split], limits: tuple[int, int], unit: str)
     for name, one in splits.items():
         yield from repetitions(name, one)
         yield from cut_texts(name, one, limits, unit)
+        if one.lists:
+            yield (
+                f"{name}: {number_of(one.lists, 'context or label', 'contexts and labels')} written as a list, and "
+                f"read as one text with its brackets; give several turns or labels in JSON lines or Parquet."
+            )
         yield from candidate_faults(name, one)
     for name, one in splits.items():
         if name != "train" and (leaked := sum((one.pairs & train.pairs).values())):

@@ -87,6 +87,11 @@ def test_few_labels_in_nearly_equal_numbers_are_clean(said):
             [{"context": "d", "label": "We ship orders in two days."}, {"context": "e", "label": "..."}],
             "1 pair of nearly equal labels, such as 'we ship in two days' and 'We ship orders in two days.'",
         ),
+        (
+            [*rows(600), {"context": "['hi', 'you']", "label": '["b", "c"]'}, {"context": "[laughs]", "label": "[1]"}],
+            None,
+            "train: 2 contexts and labels written as a list, and read as one text with its brackets; give several",
+        ),
     ],
 )
 def test_each_fault_is_one_warning(said, train, valid, warning):
@@ -125,4 +130,7 @@ def test_what_cannot_be_trained_on_is_refused(tmp_path):
         run_own("check_data", [str(tmp_path / "nothing.csv")])
     (tmp_path / "valid.csv").write_text("context,label\na,b\n")
     with pytest.raises(InputError, match="name one of its files train"):
+        run_own("check_data", [str(tmp_path)])
+    (tmp_path / "train.csv").write_text("context,label\na,\n")
+    with pytest.raises(InputError, match="has no label in train"):
         run_own("check_data", [str(tmp_path)])
