@@ -773,7 +773,7 @@ def test_a_study_that_is_killed_between_marks_goes_on_and_reports(tmp_path):
     first, second = (cells(done.stdout, row)[0] for row in ("first", "second"))
     assert first[5] == first[6] and float(second[6]) > float(second[5])
     assert sorted(os.path.basename(one) for one in work.iterdir() if one.is_dir()) == sorted(
-        records.file_name(study.row("first"), seed) for seed in study.seeds
+        f"{records.file_name(study.row('first'), seed)}-{study.row('first').end}" for seed in study.seeds
     )
     shutil.rmtree(work)  # nothing is missing: the models are not needed any more
     assert subprocess.run(command, capture_output=True, check=False).returncode == 0
