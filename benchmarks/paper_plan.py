@@ -5,8 +5,8 @@
 
 For the first table, FAISS finds candidates by compressed vectors, as an engine does that cannot keep all of them in
 memory; they are scored by the full ones, and the answer is compared with our exact search. For the second, the times of
-single searches on this machine are measured, and the time of a search over many such shards is drawn from them: that of
-the slowest, once without and once with a second request to a replica when the first answer is late.
+single searches on this machine are measured, and the time of a search over many such shards is the slowest of as many
+draws from them, once without and once with a second request to a replica when the first answer is late.
 """
 
 import time

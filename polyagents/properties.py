@@ -13,7 +13,7 @@ class cached_property(functools.cached_property[Value]):  # noqa: TID251
     that ask at once may each compute, and all get the value of the first.
     """
 
-    if not TYPE_CHECKING:  # the types stay those of functools
+    if not TYPE_CHECKING:  # the types stay functools' own
 
         def __get__(self, instance: Any, owner: Any = None) -> Any:
             """Compute the value and keep it where attributes are, which have priority from then on."""

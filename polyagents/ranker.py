@@ -223,8 +223,8 @@ class Ranker:
     ) -> "Ranker":
         """Make a ranker of an encoder as it is, without training.
 
-        Its own files say how it pools, compares and truncates, and which prompts it was trained with: the scores are
-        those of sentence-transformers. Where they say nothing, it is as there the mean of the outputs and the cosine.
+        Its own files say how it pools, compares and truncates, and which prompts it was trained with, so its scores are
+        as in sentence-transformers. If they do not say it: the mean of the outputs, and the cosine.
 
         >>> ready = Ranker.from_encoder("zoo:minilm")
         >>> ready.rank("How do I get my money back?", ["We open at nine.", "Refunds take five days."], top_k=1)

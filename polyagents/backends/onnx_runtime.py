@@ -33,7 +33,7 @@ EXTERNAL_DATA, DATA_LOCATION = 13, 14  # fields of a tensor that say in which fi
 
 
 def refuse_other_files(content: memoryview, kind: str) -> None:
-    """Refuse, with a ValueError, what takes numbers from other files, which no digest covers, or is no such message."""
+    """Refuse, with a ValueError, a message that is damaged, or takes numbers from files that no digest covers."""
     place = 0
     while place < len(content):
         # Protocol buffers: a tag, which holds a field's number and how its value is encoded, then the value: a number

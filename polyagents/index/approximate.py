@@ -137,8 +137,8 @@ def search_one(query: Query, nearest: Nearest, k: int) -> tuple[Best, bool, Foun
     alive = slice(None) if found.alive is None else found.alive
     best.merge(members[alive], query.scores(rows.to(query.device))[0].cpu().numpy()[alive])
 
-    # The stop rule: how high can a candidate outside of all lists score? Exact products of the members say how far
-    # those of the lists are off. `place` is where in `members` each entry of a list is; padding, -1, points anywhere.
+    # The stop rule: how high can a candidate outside of all lists score? Exact products of the members say how far the
+    # lists' own are off. `place` is where in `members` each entry of a list is; padding, -1, points anywhere.
     products = (vectors @ rows.T).numpy()  # [m, members]
     place = np.searchsorted(members, lists.clip(min=0))
     there = lists >= 0

@@ -239,7 +239,7 @@ def exported_tokenizer(tokenizer: RankingTokenizer) -> Tokenizer:
     if added:  # ours, found in no text: it is found as a line end there
         added[0].update({"content": "\n", "special": False, "normalized": False, "lstrip": False, "rstrip": False})
         vocabulary = content["model"].get("vocab")
-        if isinstance(vocabulary, dict) and newline in vocabulary:  # that of a scratch backbone
+        if isinstance(vocabulary, dict) and newline in vocabulary:  # a scratch backbone's
             vocabulary["\n"] = vocabulary.pop(newline)
     else:  # the vocabulary's own, as long as no other character joins it
         split = {"type": "Split", "pattern": {"String": "\n"}, "behavior": "Isolated", "invert": False}

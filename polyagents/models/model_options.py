@@ -220,9 +220,9 @@ class PolyOptions(TowerOptions, title="Poly-encoder (polyagents)"):
 
 
 def history_flags(options: Mapping[str, Any]) -> dict[str, Any]:
-    """Return those of ParlAI's flags that change the contexts of its commands, and of `Ranker` not; and their values.
+    """Return ParlAI's flags, with values, that change the contexts of its commands but not those of `Ranker`.
 
-    A training refuses them. A model of an earlier version, or of ParlAI's own agents, may have them.
+    A run of training refuses them. A model of an earlier version, or of ParlAI's own agents, may have them.
     """
     usual = {"person_tokens": False, "delimiter": "\n", "history_reversed": False, "history_add_global_end_token": None}
     found = {f"--{name.replace('_', '-')}": (options.get(name, value), value) for name, value in usual.items()}

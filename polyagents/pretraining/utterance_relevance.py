@@ -2,8 +2,8 @@
 
 Han et al. 2021 (NAACL), "Fine-grained Post-training for Improving Retrieval-based Dialogue Systems": every utterance of
 a dialogue is a target, after the few before it. The model distinguishes what came next, what is said elsewhere in the
-same dialogue, and what is said in another one. The proportions, and where the others are drawn from, are those of the
-authors' code.
+same dialogue, and what is said in another one. The proportions, and the source of the others, are as in the authors'
+code.
 """
 
 import itertools

@@ -50,8 +50,8 @@ def starting_model(
     """Build a model as ParlAI's loop and Ranker.train start from it, on the CPU; a file's weights are loaded later.
 
     Args:
-        values: all options, with those that the file decides. A measured `output_scaling` takes the place of "auto",
-            and a learning rate that fits the backbone that of None.
+        values: all options, the file's own included. A measured `output_scaling` replaces "auto" in them, and a rate
+            that fits the backbone replaces None.
         tokenizer: gets its prompts here, [S] prompt text [S].
         known: the backbone's configuration, if a model's files have it.
         has_file: whether a file's weights will follow.

@@ -17,7 +17,7 @@ Length = Callable[[str], int]
 """A text -> how long it is."""
 
 OFTEN, TIMES = 0.05, 5  # a label that is there as often, and answers a larger share of a split, is worth a sentence,
-EVEN = 1.5  # if the share is also larger than so many times that of each of as many labels in equal numbers
+EVEN = 1.5  # if the share is also so many times as large as if as many labels were equally frequent
 FEW = 500  # training examples; the demo's bi-encoder has seen twice as many
 CUT = 0.1  # share of texts that are longer than what a model reads
 ALIKE, LONGER = 0.9, 0.8  # share of common words of two labels that may mean the same; if one only has more words

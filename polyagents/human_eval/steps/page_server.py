@@ -104,7 +104,7 @@ def arrival(study: Study) -> str:
 def serve_pages(
     opened: socket.socket, opt: Mapping[str, Any], store: "EvaluationStore", make_app: "MakeApp", what: str
 ) -> None:
-    """Print the organiser's link and those of the invited, or of the study, and serve until Ctrl-C.
+    """Print the organiser's link and the links of the invited or of the study, and serve until Ctrl-C.
 
     The store is closed at the end.
     """

@@ -135,7 +135,7 @@ class EngineCandidates(Index):
         return self
 
     def add_block(self, texts: Texts, start: int, stop: int, encode: Encode) -> None:
-        """Add those of some texts that are missing, or whose record has changed."""
+        """Add the texts of a block that are missing, or whose record has changed."""
         part, records = texts.part(start, stop), texts.records(start, stop)
         if records is None:
             ids = candidate_ids(part)
