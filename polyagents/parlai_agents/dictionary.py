@@ -24,6 +24,7 @@ from polyagents.text.dictionary_file import DictionaryFile, dictionary_of
 from polyagents.text.pretrained import load_tokenizer
 from polyagents.text.tokenizer import RankingTokenizer
 from polyagents.text.vocabulary import learn_word_pieces
+from polyagents.training_loop.starting_model import check_start
 
 
 class TextDictionary(DictionaryAgent):
@@ -66,6 +67,7 @@ class TextDictionary(DictionaryAgent):
         elif file and os.path.exists(file):
             self.load(file)
         elif first:  # its weights know no other vocabulary
+            check_start(first)
             self.load(dictionary_of(first, None))
         elif backbone.startswith(SCRATCH) and opt.get("vocabulary"):
             self._take(load_tokenizer(opt["vocabulary"], "--vocabulary"))

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from parlai.core.opt import Opt
+from parlai.tasks.fromfile.agents import Parlaiformat2Teacher, ParlaiformatTeacher
 from parlai.utils.data import DatatypeHelper
 
 from polyagents.errors import InputError, NoTestSplit, first_line
@@ -50,29 +51,37 @@ def check(task: str, opt: Opt) -> None:
 
 
 def message_of(str_to_msg: Any, line: str) -> Any:
-    """Parse a line of ParlAI's text format, without a carriage return, and refuse what ParlAI reads as something else.
+    """Parse a line of ParlAI's text format without what is no field: a carriage return, or nothing between two tabs."""
+    return str_to_msg("\t".join(part for part in line.rstrip("\r").split("\t") if part.strip()))
+
+
+def check_line(line: str) -> None:
+    """Refuse what ParlAI would read as something else.
 
     Raises:
         ValueError: a field has no name, is there twice, or seems to be misspelt; or `episode_done` is not true.
     """
-    line = line.rstrip("\r\t")
-    names = set[str]()
-    for part in line.split("\t") if line else ():
-        name, colon, value = part.partition(":")
-        close = [OPTIONAL[one] for one in difflib.get_close_matches(name, OPTIONAL, cutoff=0.85)]
-        if not colon:
+    parts = [part for part in line.split("\t") if part.strip()]
+    names = [part.partition(":")[0] for part in parts]
+    for place, (part, name) in enumerate(zip(parts, names, strict=True)):
+        meant = meant_field(name)
+        if ":" not in part:
             fault = f"{part!r:.60}, which has no name such as text:; write tabs as \\t"
-        elif name in names:
+        elif name in names[:place]:
             fault = f"two fields {name}"
-        elif close and name not in close:
-            fault = f"the field {name}; did you mean {close[0]}?"
-        elif name == "episode_done" and value.strip().lower() in ("false", "0", "no"):
-            fault = f"{part}, which ParlAI reads as true; leave it out within a dialogue"
+        elif meant not in (None, *names):
+            fault = f"the field {name}; did you mean {meant}?"
+        elif name == "episode_done" and part.partition(":")[2].strip().lower() in ("false", "0", "no"):
+            fault = f"{part.strip()}, which ParlAI reads as true; leave it out within a dialogue"
         else:
-            names.add(name)
             continue
         raise ValueError(f"the line that begins with {line[:40]!r} has {fault}")
-    return str_to_msg(line)
+
+
+def meant_field(name: str) -> str | None:
+    """Return the field that a name is, or is misspelt from: one letter more or less, or two exchanged."""
+    close = difflib.get_close_matches(name, OPTIONAL, n=1, cutoff=0.9)
+    return OPTIONAL[close[0]] if close and abs(len(close[0]) - len(name)) <= 1 else None
 
 
 def yield_examples(setup_data: Any, teacher: Any, path: str) -> Iterator[Any]:
@@ -82,8 +91,12 @@ def yield_examples(setup_data: Any, teacher: Any, path: str) -> Iterator[Any]:
 
 
 def keep_examples(setup_data: Any, teacher: Any, path: str) -> None:
-    """Read a task's file as a teacher of ParlAI does that keeps its examples."""
+    """Read a task's file as a teacher of ParlAI does that keeps its examples; lines of the user's own are checked."""
     with refused_where_damaged(path):
+        if isinstance(teacher, (ParlaiformatTeacher, Parlaiformat2Teacher)):
+            with open(path, newline="\n", encoding="utf-8") as lines:
+                for line in lines:
+                    check_line(line.rstrip("\r\n"))
         setup_data(teacher, path)
 
 

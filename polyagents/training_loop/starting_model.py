@@ -157,8 +157,8 @@ def model_of_options(
     return model
 
 
-def starting_parts(file: str, architecture: str, values: Mapping[str, Any], resumes: bool) -> Parts:
-    """Read the files of a model that an architecture starts from; refuse missing, damaged or unfitting ones."""
+def check_start(file: str) -> None:
+    """Refuse, with an InputError, an initial model that is missing or a folder."""
     if not os.path.exists(file):
         raise InputError(f"There is no model at {file}; give another init_model.")
     if os.path.isdir(file):
@@ -166,6 +166,11 @@ def starting_parts(file: str, architecture: str, values: Mapping[str, Any], resu
             f"{file} is a folder, and init_model takes a model file: make it with "
             f"{command('convert_weights', '-mf', file, '--to', 'model-file', '--out', 'M')}."
         )
+
+
+def starting_parts(file: str, architecture: str, values: Mapping[str, Any], resumes: bool) -> Parts:
+    """Read the files of a model that an architecture starts from; refuse missing, damaged or unfitting ones."""
+    check_start(file)
     named = {"dict_file": f"{file}.dict"}
     named["model_file" if resumes else "init_model"] = file
     initial_weights.check(file, {**values, **named}, architecture, training=True)

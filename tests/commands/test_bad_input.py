@@ -622,6 +622,12 @@ def test_what_starts_from_a_copy_needs_its_own_dictionary(model, colours, tmp_pa
             attempt()
 
 
+@pytest.mark.parametrize(("start", "said"), [("nothing", "There is no model at"), ("", "is a folder, and init_model")])
+def test_a_start_that_is_no_model_file(start, said, colours, tmp_path):
+    with pytest.raises(InputError, match=said):
+        train("bi", tmp_path / "ours", *colours, "--init-model", tmp_path / start)
+
+
 def test_a_missing_model_file_in_python(tmp_path):
     with pytest.raises(InputError, match="There is no trained model at"):
         Ranker.load(str(tmp_path / "nothing"))

@@ -202,8 +202,8 @@ def test_fonts_of_a_stylesheet_are_looked_at(tmp_path):
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
-    """The site, built as `make docs` builds it; or the one that it has built, of which POLYAGENTS_SITE tells."""
-    if built := os.environ.get("POLYAGENTS_SITE"):
+    """The site, built as `make docs` builds it; or the one that it has built, which BUILT_SITE names."""
+    if built := os.environ.get("BUILT_SITE"):
         return ROOT / built
     folder = tmp_path_factory.mktemp("site")
     sphinx = [sys.executable, "-m", "sphinx", "-W", "--keep-going", "-q", "-d", folder / "doctrees"]

@@ -1,7 +1,7 @@
 """Files of the user's own in ParlAI's text format: what ParlAI would read as something else."""
 
 import pytest
-from parlai.core.teachers import create_task_agent_from_taskname
+from parlai.core.teachers import ParlAIDialogTeacher, create_task_agent_from_taskname
 from parlai.scripts.display_data import setup_args
 
 from polyagents.errors import InputError
@@ -45,7 +45,28 @@ def test_what_would_be_read_as_something_else_is_refused(line, said, messages):
         messages(f"text:hi\tlabels:hello\tepisode_done:True\n{line}\n")
 
 
-@pytest.mark.parametrize("field", ["text_candidates", "hard_candidates", "episode_done", "label_type"])
+@pytest.mark.parametrize(
+    "field",
+    [
+        "text_candidates",
+        "hard_candidates",
+        "candidate_ids",
+        "n_candidates",
+        "is_episode_done",
+        "episode_done",
+        "label_type",
+    ],
+)
 def test_fields_of_ones_own_are_kept(field, messages):
-    (message,) = messages(f"text:a\tlabels:b\t{field}:1\n")
-    assert field in message
+    (message,) = messages(f"text:a\tlabels:b\t\t{field}:1\n")
+    assert field in message and "" not in message
+
+
+def test_lines_of_others_are_read_as_parlai_does(tmp_path, monkeypatch):
+    """Its builders of CoQA, QuAC and HotpotQA end dialogues with two tabs, and leave tabs of the texts as they are."""
+    patches.apply()
+    (tmp_path / "coqa.txt").write_text("text:a\tb\tlabels:c\t\tepisode_done:True\n")
+    teacher = ParlAIDialogTeacher(
+        {"parlaidialogteacher_datafile": str(tmp_path / "coqa.txt"), "datatype": "valid", "task": "coqa"}
+    )
+    assert (teacher.act()["eval_labels"], teacher.num_examples()) == (["c"], 1)
