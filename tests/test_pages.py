@@ -42,7 +42,7 @@ def test_each_update_less_is_of_a_page_that_is_read_first():
 
 
 @pytest.mark.release
-@pytest.mark.parametrize("page", filter(has_some, pages.pages()))
+@pytest.mark.parametrize("page", list(filter(has_some, pages.pages())))
 def test_a_page_works_as_printed(page):
     said, code = pasted(page)
     assert code == 0, said

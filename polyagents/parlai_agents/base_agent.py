@@ -22,6 +22,7 @@ from polyagents.parlai_patches import train_loop, wrapped
 from polyagents.training import distributed
 from polyagents.training.optimising import align_weights, refused_where_damaged
 from polyagents.training.watch import Watch
+from polyagents.training_loop.starting_model import check_start
 from polyagents.training_loop.training_files import STATE
 
 # Options that identify one of several processes, and do not belong in M.opt: a model trained on CPUs may be trained
@@ -68,7 +69,7 @@ class BaseAgent(OptimisingAgent):
         """
         file: str | None = self._get_init_model(opt, None)[0]
         if file is None and opt.get("init_model"):
-            raise InputError(f"There is no model at --init-model {opt['init_model']}.")
+            check_start(opt["init_model"])
         if file is not None:
             initial_weights.check(file, opt, self.architecture, train_loop.is_training_run(opt))
         digest = None if file is None or not distributed.is_distributed() else file_digest(file)

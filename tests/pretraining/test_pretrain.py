@@ -545,7 +545,7 @@ def test_the_papers_vocabulary(tmp_path):
         (("--validation-share-agent", "true"), "--validation-share-agent"),
         (("--datatype", "train:ordered"), "the order follows from --seed"),
         (("--text-truncate", "500"), "positions"),
-        (("--init-model", "nowhere"), "no model at --init-model"),
+        (("--init-model", "nowhere"), "no model at nowhere"),
         (("--batch-tokens", "0"), None),
     ],
 )
