@@ -17,7 +17,6 @@ from dataclasses import dataclass
 from typing import Any, cast
 
 import numpy as np
-import torch._inductor.config
 from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 
@@ -94,6 +93,8 @@ def rankers(model_file: str, folder: str, ways: Sequence[Way]) -> dict[str, Rank
             export_model(Ranker.load(file, no_cuda=True).model, file, way.backend, way.int8)
         made[way.name] = Ranker.load(file, no_cuda=True, backend=way.backend, precision=way.precision)
         if way.compiled:  # at the first call
+            import torch._inductor.config  # takes seconds, and is for these ways only
+
             torch._inductor.config.freezing = True
             for encoder in encoders_of(made[way.name].model.module).values():
                 encoder.compile_backbone()

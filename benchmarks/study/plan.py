@@ -7,7 +7,7 @@ import itertools
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -295,13 +295,19 @@ def study_of(found: Any) -> Study:
         row_of(name, own, flags, examples, seconds) for name, own in zip(names, value["rows"].values(), strict=True)
     ]
     given = [value["task"], value["evaluate"], value["replies"], value["pool"], value["pool-examples"]]
-    if value["difference"] is not None and not 0 < value["difference"] < 1:
-        raise ValueError(f"difference is {value['difference']}; give {KEYS['difference'][1]}.")
     ordered = with_keys(in_order(rows), given)
     named = {name: value[name] for name in ("task", "replies", "pool", "difference")}
     named |= {"pool_examples": value["pool-examples"]}
     return Study(**named, seeds=tuple(seeds), examples=examples, seconds=seconds, evaluation=evaluation,
                  rows=tuple(ordered))  # fmt: skip
+
+
+RANGES: dict[str, Callable[[float], bool]] = {  # which numbers a key may have, if not all
+    "replies": lambda number: number >= 1,
+    "pool": lambda number: number >= 2,
+    "pool-examples": lambda number: number >= 1,
+    "difference": lambda number: 0 < number < 1,
+}
 
 
 def checked(key: str, found: Mapping[str, Any]) -> Any:
@@ -310,8 +316,7 @@ def checked(key: str, found: Mapping[str, Any]) -> Any:
     if key not in found and missing is ...:
         raise ValueError(f"{key} is missing; give {words}.")
     value = found.get(key, missing)
-    least = {"replies": 1, "pool": 2, "pool-examples": 1}.get(key)
-    if not fits(value, kind) or (least is not None and value is not None and value < least):
+    if not fits(value, kind) or (key in RANGES and value is not None and not RANGES[key](value)):
         raise ValueError(f"{key} is {value!r}; give {words}.")
     return value
 

@@ -15,8 +15,7 @@ from polyagents.commands.context_answers import add_rerank_flags
 from polyagents.console import LOADING, number_of, say, waiting
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
-from polyagents.serving import http_server
-from polyagents.serving.http_server import address, listening
+from polyagents.serving.http_server import address, listening, run_until_stopped
 from polyagents.zoo.datapath import datapath
 from polyagents.zoo.resolve import zoo_file
 
@@ -130,7 +129,7 @@ def serve(opt: Mapping[str, Any], tokens: "AccessTokens", opened: socket.socket)
         f"{served.model} ({served.kind}) with {number_of(served.size, 'candidate')} of {served.source}: "
         f"{address(opened)}/{query} (Ctrl-C ends it)"
     )
-    http_server.run_until_stopped(app, opened, own_logs=False)
+    run_until_stopped(app, opened, own_logs=False)
 
 
 def tokens_of(opt: Mapping[str, Any]) -> "AccessTokens":
