@@ -93,7 +93,7 @@ def rankers(model_file: str, folder: str, ways: Sequence[Way]) -> dict[str, Rank
             export_model(Ranker.load(file, no_cuda=True).model, file, way.backend, way.int8)
         made[way.name] = Ranker.load(file, no_cuda=True, backend=way.backend, precision=way.precision)
         if way.compiled:  # at the first call
-            import torch._inductor.config  # takes seconds, and is for these ways only
+            import torch._inductor.config  # for these ways only
 
             torch._inductor.config.freezing = True
             for encoder in encoders_of(made[way.name].model.module).values():
