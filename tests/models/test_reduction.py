@@ -1,4 +1,4 @@
-"""red() and the four kinds of context vectors against loops over the real tokens of each text."""
+"""red() and the four kinds of context vectors against loops over the real tokens of each text; chunks of them."""
 
 import pytest
 import torch
@@ -6,10 +6,13 @@ import torch
 from polyagents.models.formulas import (
     CONTEXT_VECTORS,
     REDUCTIONS,
+    ContextVectors,
     context_vectors,
+    in_order,
     masked_mean,
     reduce,
     reduce_places,
+    stacked,
 )
 
 LENGTHS = [7, 1, 3, 0, 5, 4, 2]
@@ -107,3 +110,26 @@ def test_texts_of_a_row_are_reduced_as_separate_ones(kind, causal):
                 else torch.zeros(4)
             )
             torch.testing.assert_close(found[row, place], expected)
+
+
+@pytest.mark.parametrize("is_ordered", [False, True])
+def test_chunks_are_joined_as_a_loop_over_their_rows_joins_them(is_ordered):
+    """A chunk of short texts is narrower; what is added there is 0, and masked."""
+    draw = torch.Generator().manual_seed(3)
+    rows = [torch.tensor([4, 0]), torch.tensor([2]), torch.tensor([3, 5, 1])]
+    parts = []
+    for its, width in zip(rows, (3, 1, 2), strict=True):
+        mask = torch.rand(len(its), width, generator=draw) > 0.3
+        parts.append(ContextVectors(torch.randn(len(its), width, 4, generator=draw), mask))
+    found = stacked(parts, rows if is_ordered else None)
+    vectors, mask = torch.zeros(6, 3, 4), torch.zeros(6, 3, dtype=torch.bool)
+    place = 0
+    for part, its in zip(parts, rows, strict=True):
+        for i, row in enumerate(its.tolist()):
+            to, width = row if is_ordered else place, part.mask.size(1)
+            vectors[to, :width], mask[to, :width] = part.vectors[i], part.mask[i]
+            place += 1
+    assert torch.equal(found.vectors, vectors) and torch.equal(found.mask, mask)
+    assert torch.equal(in_order([part.vectors for part in parts], rows if is_ordered else None), vectors)
+    flat = in_order([part.vectors[:, 0] for part in parts], rows)  # vectors [b, D], which are equally wide
+    assert torch.equal(flat[torch.cat(rows)], torch.cat([part.vectors[:, 0] for part in parts]))
