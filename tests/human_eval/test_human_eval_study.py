@@ -429,6 +429,7 @@ def test_people_are_forgotten_after_days(shop, clock, capsys):
         ("forget x --older-than 3", "needs a PERSON or --older-than"),
         ("forget nobody", "Nobody is called 'nobody'"),
         ("forget --older-than 0", "'0' is not a whole number"),
+        ("forget --older-than 1000000", "1000000 is too large: at most 100000"),
         ("export --to payments --out new.csv", "No platform has sent anybody"),
         ("export --to payment --out new.csv", "--to acute_eval|parlai|crowd_task|potato|label_studio|payments"),
     ],

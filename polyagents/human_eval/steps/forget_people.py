@@ -5,9 +5,11 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from polyagents.arguments import CommandParser, positive_int
+from polyagents.arguments import CommandParser, Whole
 from polyagents.errors import InputError
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
+
+MOST_DAYS = 100_000  # some 270 years: Python's dates go back to the year 1 only
 
 
 def parser() -> argparse.ArgumentParser:
@@ -18,7 +20,9 @@ def parser() -> argparse.ArgumentParser:
         "under a pseudonym, unless --answers is given.",
     )
     parser.add_argument("person", nargs="?", help="the name that the platform, or you, gave; or the pseudonym")
-    parser.add_argument("--older-than", type=positive_int, help="days: forget everybody who did nothing for so long")
+    parser.add_argument(
+        "--older-than", type=Whole(1, MOST_DAYS), help="days: forget everybody who did nothing for so long"
+    )
     parser.add_argument("--answers", action="store_true", help="remove what was judged and said, too")
     add_database_flag(parser)
     return parser
