@@ -407,6 +407,7 @@ def test_an_invited_persons_name_and_words_are_forgotten(tmp_path):
         talk(chats, token, says=f"i am ada lovelace {number}")
     human_eval("forget", "ada lovelace", "--answers", "--database", chats.store.name)
     assert b"lovelace" not in bytes_of(chats.store) and len(chats.store.conversations()) == 2
+    assert not chats.store.invited()  # serve prints no link for nobody
     chats.store.close()
 
 

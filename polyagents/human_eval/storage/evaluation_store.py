@@ -116,11 +116,11 @@ class EvaluationStore:
             return [InvitedAnnotator(name, rows[name].token) for name in wanted]
 
     def invited(self) -> dict[str, str]:
-        """Return name and token of everybody who was invited, in the order of the invitations."""
+        """Return name and token of who was invited and is not forgotten, in the order of the invitations."""
         came = select(ParticipantRow.annotator)
         rows = select(AnnotatorRow).where(AnnotatorRow.number.not_in(came)).order_by(AnnotatorRow.number)
         with self.database.reading() as session:
-            return {row.name: row.token for row in session.scalars(rows)}
+            return {row.name: row.token for row in session.scalars(rows) if not queries.is_forgotten(row.name)}
 
     def annotator(self, token: str) -> InvitedAnnotator:
         """Return the annotator of a link; an InputError says if it belongs to nobody, or who came for another study."""

@@ -1,6 +1,5 @@
 """The record of the people whom platforms send: what each did and was paid for, and how a person is forgotten."""
 
-import secrets
 from collections import defaultdict
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -21,7 +20,7 @@ from polyagents.human_eval.storage.database_tables import (
     PaymentRow,
 )
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
-from polyagents.human_eval.storage.queries import failed_annotators, new_token
+from polyagents.human_eval.storage.queries import failed_annotators, forgotten_name, new_token
 from polyagents.human_eval.storage.results import annotator_progress, answers_by_annotator
 from polyagents.human_eval.study import DECLINED, STAGES
 
@@ -125,7 +124,7 @@ def forget_one(session: Session, who: AnnotatorRow, answers: bool, now: datetime
     row = session.scalars(select(ParticipantRow).where(ParticipantRow.annotator == who.number)).first()
     who.token = new_token()
     if row is None:
-        who.name = f"forgotten-{secrets.token_hex(6)}"
+        who.name = forgotten_name()
     else:
         row.person = row.session = None
         row.back = ""

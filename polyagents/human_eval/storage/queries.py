@@ -3,6 +3,7 @@
 Every function works within the transaction of the session that it is given.
 """
 
+import re
 import secrets
 from collections.abc import Iterable, Mapping
 from typing import TypeVar
@@ -129,6 +130,16 @@ def new_person(session: Session) -> AnnotatorRow:
     session.add(who)
     session.flush()
     return who
+
+
+def forgotten_name() -> str:
+    """Draw the name of a person who was invited, and is forgotten."""
+    return f"forgotten-{secrets.token_hex(6)}"
+
+
+def is_forgotten(name: str) -> bool:
+    """Tell whether a name is one of `forgotten_name`."""
+    return re.fullmatch("forgotten-[0-9a-f]{12}", name) is not None
 
 
 def new_token() -> str:
