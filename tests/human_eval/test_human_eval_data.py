@@ -531,6 +531,9 @@ def test_export_refuses(ends_with_2, tmp_path, monkeypatch):
         assert "would replace what is read" in line or "cannot be written" in line
     (line,) = ends_with_2("human_eval", "export", "--to", "parlai", "--out", "x.metadata")
     assert "is for the metadata of a file" in line
+    for target in ("acute_eval", "parlai", "crowd_task", "payments"):  # they ask nothing that a flag says
+        (line,) = ends_with_2("human_eval", "export", "--to", target, "--out", "x.jsonl", "--question", "humanlike")
+        assert f"--question is for --to potato|label_studio; {target} does not take it" in line
     assert len(store.conversations()) == 1 and not [*tmp_path.glob("x*")]
 
 

@@ -5,7 +5,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import CommandParser, Real
+from polyagents.arguments import CommandParser, Real, refuse_given
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
@@ -20,7 +20,15 @@ if TYPE_CHECKING:
 
     Access = Prolific | MechanicalTurk
 
-ACTIONS = ("create", "status", "approve", "reject", "bonus", "stop")
+# Action -> the flags that it alone, or with others, has.
+ACTIONS: dict[str, tuple[str, ...]] = {
+    "create": ("public_url",),
+    "status": (),
+    "approve": (),
+    "reject": ("message",),
+    "bonus": ("message", "amount"),
+    "stop": (),
+}
 
 
 def parser_of(platform: str, description: str) -> argparse.ArgumentParser:
@@ -49,6 +57,8 @@ def run_action(opt: Mapping[str, Any], platform: str, access_of: "Callable[[], A
         raise InputError(f"human_eval {platform} needs {'|'.join(ACTIONS)} and --study FILE.")
     if opt["people"] and action not in ("approve", "reject", "bonus"):
         raise InputError(f"human_eval {platform} {action} is not about single people; give no names.")
+    others = [name for flags in ACTIONS.values() for name in flags if name not in ACTIONS[action]]
+    refuse_given(opt, others, f"is not for human_eval {platform} {action}; remove it.")
     study = read_study(opt["study"], platform, needs_id=action != "create")
     store = existing_store(opt["database"])
     from polyagents.human_eval.storage.people_records import work_of_people  # loads SQLAlchemy

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from polyagents.arguments import CommandParser
+from polyagents.arguments import CommandParser, refuse_given
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.own_folder import check_out_file, own_folder
@@ -36,7 +36,8 @@ def parser() -> argparse.ArgumentParser:
     parser.add_argument("--to", help=", ".join(TARGETS))
     parser.add_argument("--out", help="the file to write; for crowd_task, potato and label_studio, the folder")
     parser.add_argument(
-        "--question", default="engaging", help=f"what a project asks: {', '.join(PRESETS)}, or your own sentence"
+        "--question",
+        help=f"what potato or label_studio asks: {', '.join(PRESETS)}, or your own sentence; by default engaging",
     )
     add_database_flag(parser)
     return parser
@@ -47,6 +48,8 @@ def run(opt: Mapping[str, Any]) -> None:
     target, out = opt["to"], opt["out"]
     if target not in TARGETS or not out:
         raise InputError(f"human_eval export needs --to {'|'.join(TARGETS)} and --out.")
+    if target not in PROJECTS:
+        refuse_given(opt, ["question"], f"is for --to {'|'.join(PROJECTS)}; {target} does not take it.")
     store = existing_store(opt["database"])
     if target in ("acute_eval", "payments"):
         check_out_file("--out", out, [store.name])
@@ -71,7 +74,7 @@ def run(opt: Mapping[str, Any]) -> None:
     elif target == "crowd_task":
         write_crowd_task(out, pairs, conversations)
     else:
-        question = question_of(opt["question"]).text
+        question = question_of(opt["question"] or "engaging").text
         own_folder(out, "human_eval export", "--out")
         PROJECTS[target](out, shown_pairs(pairs, conversations), question)
     print(json.dumps({"pairs": len(pairs), "out": out}))
