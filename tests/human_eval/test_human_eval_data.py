@@ -327,6 +327,13 @@ def test_one_name_does_not_fit_two_models(tmp_path):
     assert found.malformed == [("line 1", "it has 2 models, and --model-name can name only one")]
 
 
+def test_one_name_does_not_fit_a_pairing(tmp_path):
+    pair, both = check_pair()
+    acute_eval_format.write_pairings(str(tmp_path / "p.jsonl"), [pair], {one.name: one for one in both})
+    found = read_file(str(tmp_path / "p.jsonl"), "poly")
+    assert found.malformed == [("line 1", "it names two models, and --model-name can name only one")]
+
+
 def test_parlais_onboarding_file_is_one_object_over_many_lines(tmp_path):
     pair, conversations = check_pair()
     entry = acute_eval_format.as_pairing(pair, {conversation.name: conversation for conversation in conversations})

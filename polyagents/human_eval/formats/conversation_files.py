@@ -69,6 +69,8 @@ def add_part(found: FileContents, entry: Any, places: parlai_format.Places, path
     elif isinstance(entry, dict) and "dialog" in entry:
         found.conversations.append(renamed(parlai_format.read_line(entry, places, path), model))
     elif isinstance(entry, dict) and "dialogue_dicts" in entry:
+        if model is not None:
+            raise Malformed("it names two models, and --model-name can name only one")
         conversations, pair = acute_eval_format.read_pairing(entry, path)
         found.conversations += conversations
         found.pairs.append(pair)
