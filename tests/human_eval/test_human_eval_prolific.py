@@ -128,6 +128,7 @@ def test_who_has_completed_the_study_is_approved_once(shop, fake):
     asked = len(fake.asked)
     ((counts,), _, _) = call("approve", "--yes")
     assert counts == COUNTS and len(fake.asked) == asked
+    assert call("approve")[1] == "There is nobody to approve.\n"
     ((counts,), _, _) = call("approve", ids(1)["PROLIFIC_PID"], "--yes")
     assert counts == COUNTS | {"done before": 1} and len(fake.asked) == asked
 

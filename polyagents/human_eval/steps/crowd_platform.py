@@ -72,7 +72,8 @@ def run_action(opt: Mapping[str, Any], platform: str, access_of: "Callable[[], A
     for call in calls:
         print(call.shown)
     if not opt["yes"]:
-        say(f"Nothing was sent; give --yes to send {'this' if len(calls) == 1 else f'these {len(calls)}'}.")
+        these = "this" if len(calls) == 1 else f"these {len(calls)}"
+        say(f"Nothing was sent; give --yes to send {these}." if calls else "There is nobody to approve.")
         return
     from polyagents.human_eval.platforms.calls import perform
 
