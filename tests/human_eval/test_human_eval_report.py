@@ -360,6 +360,15 @@ def test_hostile_texts_are_shown_as_texts(tmp_path):
 
 
 @pytest.mark.slow
+@pytest.mark.browser
+def test_a_phone_shows_long_names_and_questions_without_scrolling_sideways(page, tmp_path):
+    models = [f"/{'runs' * 20}/{name}/{'model' * 20}" for name in "ab"]
+    write_report([judged(*models, question="why" * 100, reason="so" * 100)], str(tmp_path))
+    page.set_viewport_size({"width": 360, "height": 740})
+    page.goto((tmp_path / "report.html").as_uri())
+    assert page.evaluate("document.documentElement.scrollWidth") == 360
+
+
 def test_tables_are_read_back_exactly_and_hold_no_formula(tmp_path):
     texts = [
         *HOSTILE,
