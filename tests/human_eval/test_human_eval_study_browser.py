@@ -3,7 +3,7 @@
 import os
 
 import pytest
-from crowd import CODE, SCREENED, ids, store_of
+from crowd import SCREENED, ids, store_of
 from crowd import study_of as study
 from playwright.sync_api import expect
 from web import running
@@ -14,12 +14,13 @@ from polyagents.human_eval.web.questions import PRESETS
 pytestmark = pytest.mark.browser
 
 PHONE = {"width": 360, "height": 740}
+CODE = "DONE7F3A" * 8  # as long as a code may be
 
 
 @pytest.fixture
 def shop(tmp_path):
     """A study with a first check and one among the pairs: its store, and the address of its first person."""
-    store = store_of(str(tmp_path / "s.db"), study(onboarding=1), pairs=4, checks=2)
+    store = store_of(str(tmp_path / "s.db"), study(onboarding=1, code=CODE), pairs=4, checks=2)
     with running(create_app(store, PRESETS["engaging"], "the-organiser")) as url:
         yield store, f"{url}/join?" + "&".join(f"{name}={value}" for name, value in ids(1).items())
     store.close()
