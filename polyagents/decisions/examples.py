@@ -70,7 +70,7 @@ def examples_of(given: Iterable[Any], candidates: Any = None, groups: Sequence[i
                 f"The examples have {len(candidates):,} different labels, too many to be the options of each; give "
                 f"candidates, or a file of them (--options-file)."
             )
-    options = named_options(candidates)
+    options = named_options(candidates, "candidates")
     for place, own in enumerate(labels):
         if own and not options.right(own):
             raise InputError(

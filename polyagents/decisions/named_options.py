@@ -52,15 +52,16 @@ class NamedOptions(OptionTexts):
         return NamedOptions(names, [text for own in texts for text in own], owners)
 
 
-def named_options(given: Any) -> NamedOptions:
+def named_options(given: Any, argument: str = "options") -> NamedOptions:
     """Read options: texts, of which equal ones are one option, or names with texts.
 
-    An InputError says if there are none, a name or a text is blank, or two names have the same text.
+    An InputError says if there are none, a name or a text is blank, or two names have the same text; or, by the name of
+    the argument, if they are neither.
     """
     if not isinstance(given, Mapping):
-        read = NamedOptions.plain(distinct(texts_of(given, "options")))
+        read = NamedOptions.plain(distinct(texts_of(given, argument)))
     else:
-        made = OptionTexts.of(given, "options")
+        made = OptionTexts.of(given, argument)
         read = NamedOptions(made.names, made.texts, made.owners)
     if not read.names:
         raise InputError("There are no options; give at least one text.")

@@ -285,6 +285,8 @@ def test_a_pipeline_is_calibrated_as_one(model, trained):
         ([{"context": " ", "label": "b"}], None, "empty context or label"),
         ([{"context": "a", "label": "b"}], ["c"], "The label 'b' of the context '.*' is not among the options"),
         ([{"context": "a", "label": "b"}], {"x": "b", "y": "b"}, "have the same text"),
+        ([{"context": "a", "label": "b"}], "b", "candidates is 'b'; give a list"),
+        ([{"context": "a", "label": "b"}], {"x": 1}, r"candidates\['x'\] is 1; give"),
         ([{"context": "a", "label": None}], None, "There are no options"),
         (
             [{"context": "a", "label": "b", "candidates": ["b"]}, {"context": "a", "label": "b"}],
