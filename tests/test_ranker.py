@@ -480,6 +480,8 @@ def test_a_copy_of_prepared_candidates_belongs_to_the_same_weights(copied, train
     kept = prepared.remove(REPLIES[:1])
     for index in (prepared, kept):
         assert other.rank("hi", copied(index)) == ranker.rank("hi", index)
+        with pytest.raises(InputError, match="or prepared by another Ranker: prepare them again"):
+            other.rank("hi", index)
     in_place(ranker.model.module)
     for index, asked in ((copied(kept), ranker), (copied(kept), other), (copied(other.prepare(REPLIES)), ranker)):
         with pytest.raises(InputError, match="encoded with other weights"):

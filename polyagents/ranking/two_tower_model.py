@@ -92,8 +92,8 @@ class TwoTowerModel(RankingModel):
         """Refuse candidates that other weights encoded."""
         if encoded_by != (self.known_fingerprint() if isinstance(encoded_by, str) else self.version()):
             raise InputError(
-                "These candidates were encoded with other weights than the model has now: prepare them again, or build "
-                "the index again."
+                "These candidates were encoded with other weights than the model has now, or prepared by another "
+                "Ranker: prepare them again, or build the index again."
             )
 
     def known_fingerprint(self) -> str:
