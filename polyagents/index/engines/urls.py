@@ -31,8 +31,8 @@ def open_engine(url: str, make: bool = False) -> VectorEngine:
     place, _, name = parts.path.rpartition("/")
     if not NAME.fullmatch(name):
         raise InputError(
-            f"--index-url {without_secrets(url)}: the last part must name the candidates, in lower-case letters, "
-            f"digits and underscores; give something like {EXAMPLES}."
+            f"--index-url {without_secrets(url)}: the last part must name the candidates, in at most 41 lower-case "
+            f"letters, digits and underscores, and no digit first; give something like {EXAMPLES}."
         )
     try:
         if parts.scheme == "postgresql" and place.strip("/"):
