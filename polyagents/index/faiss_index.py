@@ -165,6 +165,7 @@ def empty_index(index_type: str, store: CandidateStore) -> Any:
     lists = clusters(store.slots)
     kind = f"IVF{lists},PQ{store.width // PQ_NUMBERS}x4fs"  # 4 bits, in the order in which SIMD reads them
     index = faiss.index_factory(store.width, kind, faiss.METRIC_INNER_PRODUCT)
+    index.pq.cp.min_points_per_centroid = 1  # of few candidates, it would print a warning for each of the codes
     say(f"Learning {lists} clusters from {len(sample):,} candidates.")
     index.train(sample)
     return index

@@ -335,3 +335,12 @@ def test_the_length_of_a_list_is_of_one_search_only(store, index_type):
     few, many = (shortlist.nearest(vectors, count)[1] for count in (16, 600))
     assert (getattr(settings, "efSearch", None), getattr(settings, "nprobe", None)) == before
     assert few.shape == (2, 16) and many.shape == (2, 600)
+
+
+def test_few_candidates_are_clustered_without_a_warning(tmp_path, capfd):
+    """FAISS prints its warnings itself, one for each code of a vector."""
+    (tmp_path / "few.txt").write_text("\n".join(map(str, range(100))))
+    encoder = CandidateEncoder("model", encode, "fp32")
+    few = CandidateStore.build(str(tmp_path / "few.txt"), str(tmp_path / "few"), encoder)
+    build_shortlist(few, "ivfpq", query())
+    assert "WARNING" not in "".join(capfd.readouterr())
