@@ -595,6 +595,15 @@ def test_short_names_and_missing_model_files():
     assert with_full_names(["tm", "--model=bi"]) == ["tm", "--model", "polyagents:BiEncoder"]
 
 
+@pytest.mark.parametrize("given", [["--model_file", "a_b"], ["--model_file=a_b"], ["--model-file=a_b"]])
+def test_every_spelling_of_model_file_is_read(given):
+    arguments = with_full_names(["eval_model", *given, "-t", "x"])
+    assert arguments[1:3] == ["--model-file", "a_b"]
+    with pytest.raises(InputError, match="There is no trained model at a_b"):
+        check_model_file(arguments)
+    check_model_file(with_full_names(["train_model", *given, "--init_opt=my.opt"]))
+
+
 # ---- vectors, device, precision --------------------------------------------------------------------------------------
 
 

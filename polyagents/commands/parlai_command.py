@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+from polyagents.arguments import with_hyphens
 from polyagents.commands.names import AGENTS, BY_EVERY_NAME, OWN_COMMANDS, PARLAI_COMMANDS
 from polyagents.console import LOADING, command, waiting
 from polyagents.errors import InputError
@@ -21,16 +22,20 @@ NAMES_A_TASK = ("-t", "--task", "-pyt", "--pytorch-teacher-task", "-o", "--init-
 HELP = ("-h", "--help", "--helpall")
 OF_ZOO = ("zoo:", "models:", "izoo:")  # ParlAI's beginnings of names
 NAMES_A_MODEL = ("-m", "--model", "-o", "--init-opt")
+IN_TWO_PARTS = ("--model=", "--model-file=", "--partner-model-file=", "--init-opt=")
 
 
 # ---- arguments -------------------------------------------------------------------------------------------------------
 
 
 def with_full_names(arguments: Sequence[str]) -> list[str]:
-    """Replace short names of agents (`-m poly` by `-m polyagents:PolyEncoder`): M.opt then loads in plain `parlai`."""
+    """Replace short names of agents (`-m poly` by `-m polyagents:PolyEncoder`): M.opt then loads in plain `parlai`.
+
+    The flags that we read before ParlAI does get one spelling: `--model_file=M` is `--model-file M`.
+    """
     result: list[str] = []
-    for argument in arguments:  # --model=poly in two parts
-        result += argument.split("=", 1) if argument.startswith(("--model=", "--model-file=")) else [argument]
+    for argument in map(with_hyphens, arguments):
+        result += argument.split("=", 1) if argument.startswith(IN_TWO_PARTS) else [argument]
     for i, (flag, value) in enumerate(itertools.pairwise(list(result))):
         if flag in ("-m", "--model"):
             result[i + 1] = SHORT_NAMES.get(value) or of_another_package(value) or value

@@ -291,6 +291,7 @@ def test_show_says_all_of_one(monkeypatch, capsys):
         (("run",), r"recipe run needs a NAME first; give one of: polyagents recipe list, "),
         (("run", "--smoke", "convai2/bi/bert", "-mf", "M"), r"recipe run needs a NAME first"),
         (("run", "convai2/bi/bert", "-mf", "M", "--init-opt=x"), r"train_model -o convai2/bi/bert,FILE\.$"),
+        (("run", "convai2/bi/bert", "--model_file", "M", "--init_opt", "x"), r"train_model -o convai2/bi/bert,FILE\.$"),
         (("list", "convai2"), r"Give one of: "),
         (
             ("run", "convai2/poly64/bert", "-mf", "M"),
