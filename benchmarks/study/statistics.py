@@ -52,11 +52,13 @@ class Spread(NamedTuple):
 
 
 def spread_of_mean(values: Floats) -> Spread:
-    """Estimate how far the mean of values [S, E] is from the mean over all seeds and examples, S >= 1, E >= 2.
+    """Estimate how far the mean of values [S, E] is from the mean over all seeds and examples.
 
     The mean squares, as in an analysis of variance: of seeds, of examples, and of the rest.
     """
     seeds, examples = values.shape
+    if examples == 1:  # one example, or one dialogue, says nothing of others
+        return Spread(np.inf, 1)
     if seeds == 1:
         return Spread(float(values.std(ddof=1) / examples**0.5), examples - 1)
     mean = values.mean()

@@ -56,6 +56,13 @@ def test_values_that_do_not_vary():
     assert found.mean == 0.75 and found.high - 0.75 == pytest.approx(1.959964 * 0.25)
 
 
+@pytest.mark.parametrize(("seeds", "dialogues"), [(1, None), (2, None), (1, [3]), (2, [3])])
+def test_one_example_or_dialogue_says_nothing_of_others(seeds, dialogues):
+    found = estimate(np.full((seeds, sum(dialogues or [1])), 0.5), dialogues)
+    assert found == (0.5, -np.inf, np.inf, 1)
+    assert found.as_share() == (0.5, 0, 1, 1)
+
+
 def test_a_share_ends_at_0_and_1():
     assert estimate(np.array([[1.0, 1.0, 1.0, 0.0]])).high > 1
     assert estimate(np.array([[1.0, 1.0, 1.0, 0.0]])).as_share().high == 1
