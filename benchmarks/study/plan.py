@@ -281,6 +281,11 @@ def study_of(found: Any) -> Study:
     if not all(fits(number, int) and number >= 1 for number in (count, size)) or split not in ("valid", "test"):
         raise ValueError(f"evaluate is {value['evaluate']}; give {KEYS['evaluate'][1]}.")
     evaluation = Evaluation(count, size, split)
+    if value["pool"] is not None and value["pool"] < value["pool-examples"]:
+        raise ValueError(
+            f"pool is {value['pool']} and pool-examples {value['pool-examples']}; the pool has the labels of these "
+            f"examples, so give a pool of as many or more."
+        )
     if "," in value["task"] or not value["task"].strip():
         raise ValueError(f"task is {value['task']!r}; give one, on which all rows are evaluated.")
     flags = DEFAULT_FLAGS | flags_of(value["flags"], "flags")

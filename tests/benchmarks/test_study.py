@@ -121,6 +121,7 @@ def test_a_flag_may_be_the_seed_of_the_run_which_is_that_of_the_row_it_starts_fr
         ("task: polyagents.tasks.sample", "task: a,b", "task is 'a,b'; give one, on which"),
         ("replies: 5", "reply: 5", "'reply' is not a key of a study, which has task, flags"),
         ("replies: 5", "replies: 0", "replies is 0; give a number of candidates above 0, or null"),
+        ("replies: 5", "pool: 99", "pool is 99 and pool-examples 100; the pool has the labels of these examples"),
         ("replies: 5", "difference: 1", "difference is 1; give a difference of R@1, above 0 and below 1, or null"),
         ("replies: 5", "difference: [1]", r"difference is \[1\]; give"),
         ("replies: 5", "replies: [", "is not YAML: "),
