@@ -51,8 +51,8 @@ def machine() -> str:
     special = [name for name, there in (("AMX", torch.cpu._is_amx_tile_supported()),
                                         ("AVX-512 bf16", torch.cpu._is_avx512_bf16_supported()),
                                         ("VNNI", torch.cpu._is_vnni_supported())) if there]  # fmt: skip
-    threads, version = torch.get_num_threads(), torch.__version__
-    return f"{names[0]}, {threads} threads, {' '.join(special)}; torch {version}, Python {platform.python_version()}"
+    parts = ", ".join([names[0], f"{torch.get_num_threads()} threads", *([" ".join(special)] if special else [])])
+    return f"{parts}; torch {torch.__version__}, Python {platform.python_version()}"
 
 
 def training_machine() -> str:
