@@ -13,6 +13,7 @@ from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 from polyagents.benchmarks.study import tables
 from polyagents.benchmarks.study.plan import Study
 from polyagents.benchmarks.study.tables import Reached, Runs
+from polyagents.files.atomic import atomic_write
 
 # Okabe and Ito's colours, distinguishable with any colour vision; without yellow, which is invisible on white.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#56b4e9", "#e69f00", "#000000")
@@ -142,5 +143,6 @@ def logarithmic(panel: Any, label: str) -> None:
 
 def save(figure: Any, path: str) -> None:
     """Write a picture."""
-    figure.savefig(path, dpi=120)
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=120)
     pyplot.close(figure)

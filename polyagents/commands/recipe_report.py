@@ -10,7 +10,7 @@ from typing import Any
 
 from polyagents.console import Bar, markdown, say
 from polyagents.errors import InputError
-from polyagents.files.atomic import write_text
+from polyagents.files.atomic import atomic_write, write_text
 from polyagents.files.json_files import fits, read_json
 from polyagents.models import architecture
 from polyagents.options import Options, fields_of
@@ -256,7 +256,8 @@ def draw_panels(models: Sequence[Trained], path: str) -> None:
         panel.xaxis.set_minor_formatter("{x:g}" if max(times) < 10 * min(times) else "")
         panel.grid(alpha=0.3, which="both")
         panel.legend(fontsize="small")
-    figure.savefig(path, dpi=150)
+    with atomic_write(path) as temporary:
+        figure.savefig(temporary, format="png", dpi=150)
 
 
 def draw_group(panel: Any, group: Sequence[Trained], split: str, colour: str) -> None:

@@ -692,6 +692,20 @@ def test_a_report_begins_with_whether_its_tests_suffice(reported, looked_for, sa
     assert text.splitlines()[2].startswith(said)
 
 
+def test_a_picture_that_cannot_be_written_leaves_the_former_one(reported, monkeypatch):
+    def half(figure, path, **settings):
+        Path(path).write_bytes(b"half")
+        raise OSError("full")
+
+    _, study, folder = reported
+    report.write("small", study, folder)
+    former = Path(folder, "curves.png").read_bytes()
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", half)
+    with pytest.raises((OSError, InputError)):
+        report.write("small", study, folder)
+    assert Path(folder, "curves.png").read_bytes() == former
+
+
 def test_a_row_with_a_mark_of_its_own_is_named_with_it(reported):
     _, study, folder = reported
     early = replace(study, rows=(study.rows[0], replace(study.rows[1], examples=(10,)), study.rows[2]))

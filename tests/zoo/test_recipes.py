@@ -461,6 +461,19 @@ def test_what_a_report_cannot_read_is_said(part, values, said, smoked, tmp_path,
     assert said in line
 
 
+def test_a_picture_that_cannot_be_written_leaves_the_former_one(monkeypatch, tmp_path):
+    def half(figure, path, **settings):
+        Path(path).write_bytes(b"half")
+        raise OSError("full")
+
+    (tmp_path / "report.png").write_bytes(b"former")
+    model = report.Trained("M", "dstc7/bi/bert", "", 1.0, 100, {"valid": {"hits@1": 0.5, "exs": 4}, "test": {}}, 9.0)
+    monkeypatch.setattr("matplotlib.figure.Figure.savefig", half)
+    with pytest.raises((OSError, InputError)):
+        report.draw_panels([model], str(tmp_path / "report.png"))
+    assert (tmp_path / "report.png").read_bytes() == b"former" and len(list(tmp_path.iterdir())) == 1
+
+
 def test_a_folder_without_such_models(tmp_path, ends_with_2):
     (line,) = ends_with_2("recipe", "report", tmp_path)
     assert line.endswith("train one with polyagents recipe run NAME -mf " + str(tmp_path / "M") + ".")
