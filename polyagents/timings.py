@@ -18,6 +18,7 @@ from collections.abc import Callable, Mapping
 import filelock
 import torch
 
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.json_files import fits, read_json
@@ -51,8 +52,8 @@ def machine() -> str:
     special = [name for name, there in (("AMX", torch.cpu._is_amx_tile_supported()),
                                         ("AVX-512 bf16", torch.cpu._is_avx512_bf16_supported()),
                                         ("VNNI", torch.cpu._is_vnni_supported())) if there]  # fmt: skip
-    parts = ", ".join([names[0], f"{torch.get_num_threads()} threads", *([" ".join(special)] if special else [])])
-    return f"{parts}; torch {torch.__version__}, Python {platform.python_version()}"
+    parts = [names[0], number_of(torch.get_num_threads(), "thread"), " ".join(special)]
+    return f"{', '.join(filter(None, parts))}; torch {torch.__version__}, Python {platform.python_version()}"
 
 
 def training_machine() -> str:

@@ -52,10 +52,11 @@ def test_another_machine_task_or_way_is_measured_anew(file, monkeypatch):
     assert all(calls.counts.values()) and len(json.loads(file.read_text())) == 3
 
 
-@pytest.mark.parametrize(("vnni", "said"), [(False, " threads; torch "), (True, " threads, VNNI; torch ")])
+@pytest.mark.parametrize(("vnni", "said"), [(False, ", 1 thread; torch "), (True, ", 1 thread, VNNI; torch ")])
 def test_a_machine_is_named_with_what_it_has(vnni, said, monkeypatch):
     for name, there in (("amx_tile", False), ("avx512_bf16", False), ("vnni", vnni)):
         monkeypatch.setattr(torch.cpu, f"_is_{name}_supported", lambda there=there: there)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 1)
     assert said in timings.machine()
 
 

@@ -19,6 +19,7 @@ from dataclasses import replace
 from sqlalchemy import func, select
 from sqlalchemy.orm import Session
 
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.human_eval.conversations import clean, context_lines, make_conversation
 from polyagents.human_eval.records import HIGHEST, HUMAN, LOWEST, ChatMessage
@@ -149,7 +150,8 @@ class ChatStore:
             chat = chat_of(session, row)
             if chat.replies < self.plan.turns:
                 raise InputError(
-                    f"This conversation has {chat.replies} replies; it can be finished after {self.plan.turns}."
+                    f"This conversation has {number_of(chat.replies, 'reply', 'replies')}; it can be finished after "
+                    f"{self.plan.turns}."
                 )
             speakers = (HUMAN, "model")  # the person is the first
             turns = [(speakers[place % 2], message.text) for place, message in enumerate(chat.messages)]
