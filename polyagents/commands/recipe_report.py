@@ -80,9 +80,9 @@ def report(folder: str) -> None:
             markdown(speed(models)),
         ]
     )
+    print(text)  # first: timing takes minutes, which a folder that cannot be written to should not cost
     write_text(os.path.join(folder, "report.md"), f"{text}\n")
     draw_panels(models, os.path.join(folder, "report.png"))
-    print(text)
     say(f"Written to {os.path.join(folder, 'report.md')} and report.png.")
 
 

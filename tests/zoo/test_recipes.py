@@ -461,7 +461,7 @@ def test_what_a_report_cannot_read_is_said(part, values, said, smoked, tmp_path,
     assert said in line
 
 
-def test_a_picture_that_cannot_be_written_leaves_the_former_one(monkeypatch, tmp_path):
+def test_a_picture_that_cannot_be_written_leaves_the_former_one_and_the_tables_are_told(monkeypatch, tmp_path, capsys):
     def half(figure, path, **settings):
         Path(path).write_bytes(b"half")
         raise OSError("full")
@@ -469,9 +469,12 @@ def test_a_picture_that_cannot_be_written_leaves_the_former_one(monkeypatch, tmp
     (tmp_path / "report.png").write_bytes(b"former")
     model = report.Trained("M", "dstc7/bi/bert", "", 1.0, 100, {"valid": {"hits@1": 0.5, "exs": 4}, "test": {}}, 9.0)
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", half)
+    monkeypatch.setattr(report, "trained_in", lambda folder: [model])
     with pytest.raises((OSError, InputError)):
-        report.draw_panels([model], str(tmp_path / "report.png"))
-    assert (tmp_path / "report.png").read_bytes() == b"former" and len(list(tmp_path.iterdir())) == 1
+        report.report(str(tmp_path))
+    assert (tmp_path / "report.png").read_bytes() == b"former"
+    assert {file.name for file in tmp_path.iterdir()} == {"report.png", "report.md"}
+    assert capsys.readouterr().out.strip() == (tmp_path / "report.md").read_text().strip()
 
 
 def test_a_folder_without_such_models(tmp_path, ends_with_2):
