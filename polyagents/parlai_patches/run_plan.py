@@ -164,7 +164,7 @@ def validate_with_grace(validate: Any, loop: TrainLoop) -> Any:
     """Do as ParlAI's `validate`, with the ties and the patience of training_loop/trainer.py.
 
     While the rate falls to zero, a later model is kept if it is about as good (`least_kept`). Patience counts no
-    validation of the warm-up or of the first pass over the examples.
+    validation of the warm-up or of the first pass over the examples. The cutoff ends a training that has begun.
     """
     if not hasattr(loop, "validates"):
         return validate(loop)
@@ -174,13 +174,26 @@ def validate_with_grace(validate: Any, loop: TrainLoop) -> Any:
     scheduler = getattr(loop.agent, "scheduler", None)
     if loop._total_epochs < 1 or (scheduler is not None and scheduler._is_lr_warming_up()):
         loop.impatience = -1  # ParlAI adds one
-    stop = bool(validate(loop))
+    cutoff = loop.opt["validation_cutoff"]
+    loop.opt["validation_cutoff"] = loop.valid_optim * math.inf  # at it, ParlAI writes M, but no checkpoint
+    try:
+        stop = bool(validate(loop))
+    finally:
+        loop.opt["validation_cutoff"] = cutoff
+    if loop._train_steps and loop.best_valid != before and reaches(loop, cutoff):
+        logging.info(f"--validation-cutoff {cutoff:g} is reached: the training ends.")
+        stop = True
     keep_if_good_enough(loop)
     loop.good_enough = None
     if loop.best_valid != before:
         loop.noted_of_kept = vars(loop).get("noted")  # at the end, M is not evaluated on the same again
     loop.agent.phase["training"] = True  # so is a batch without a label
     return stop
+
+
+def reaches(loop: TrainLoop, cutoff: float) -> bool:
+    """Return whether the best validation is at least as good as a value."""
+    return bool(loop.valid_optim * loop.best_valid >= loop.valid_optim * cutoff)
 
 
 def keep_if_good_enough(loop: TrainLoop) -> None:

@@ -64,8 +64,11 @@ def is_training_run(opt: Opt) -> bool:
 def of_training_data(init: Any, loop: TrainLoop, opt: Opt) -> None:
     """Begin ParlAI's loop: it checks its options first, and keeps the smallest loss and rank of any task."""
     check_options(opt)
-    if opt["validation_metric"].rsplit("/")[-1] in (*ALWAYS_SMALLER, "rank"):
+    metric = opt["validation_metric"].rsplit("/")[-1]
+    if metric in (*ALWAYS_SMALLER, "rank"):
         opt["validation_metric_mode"] = opt["validation_metric_mode"] or "min"  # ParlAI: of its own names alone
+    if metric == "loss" and "validation_cutoff" not in opt.get("override", {}):
+        opt["validation_cutoff"] = 0.0  # ParlAI's 1 is the best accuracy or rank, but no loss to end at
     init(loop, opt)
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import pytest
 from parlai.scripts.train_model import TrainLoop
 
-from polyagents.parlai_patches import run_plan, wrapped
+from polyagents.parlai_patches import run_plan, train_loop, wrapped
 from polyagents.training_loop import trainer
 from polyagents.training_loop.trainer import Trainer, TrainingProgress
 
@@ -30,6 +30,11 @@ def test_which_model_is_kept(kept_by, metric, scheduler, values, expected, monke
     kept, last = {"trainer": kept_by_trainer, "parlai": kept_by_parlai}[kept_by](metric, scheduler, values, monkeypatch)
     assert kept == expected
     assert last == pytest.approx(values[expected])
+
+
+def best_of(metric, values):
+    """Return the best of some values of a metric."""
+    return min(values) if metric == "loss" else max(values)
 
 
 def kept_by_trainer(metric, scheduler, values, monkeypatch):
@@ -57,8 +62,8 @@ def kept_by_parlai(metric, scheduler, values, monkeypatch):
     loop.opt |= {
         "save_after_valid": True,
         "validation_metric": metric,
-        "validation_metric_mode": "max",
-        "validation_cutoff": 9,
+        "validation_metric_mode": "min" if metric == "loss" else "max",
+        "validation_cutoff": best_of(metric, values),
         "model_file": "M",
     }
     loop.opt |= {"validation_patience": 0, "validation_max_exs": -1, "lr_scheduler": scheduler}
@@ -71,12 +76,14 @@ def kept_by_parlai(metric, scheduler, values, monkeypatch):
     loop.train_time = loop.validate_time = SimpleNamespace(time=lambda: 0.0, reset=lambda: None)
     monkeypatch.setattr(loop, "_run_eval", lambda *_: {metric: next(given), "exs": 20}, raising=False)
     monkeypatch.setattr(loop, "_save_train_stats", lambda _: None, raising=False)
+    ends = []
     for update in range(len(values)):
         loop._train_steps = update
-        loop.validate()
+        ends += [update] if loop.validate() else []
+    assert ends == [update for update in [values.index(loop.opt["validation_cutoff"])] if update > 0]
     for file, written in saved:  # a run that is resumed goes on from this
         so_far = values[: written["train_steps"] + 1]
-        best = max(so_far, key=lambda value: loop.valid_optim * value)
+        best = best_of(metric, so_far)
         assert written["best_valid"] == best
         assert file == "M" or written["impatience"] == len(so_far) - 1 - so_far.index(best)
     kept = [written["train_steps"] for file, written in saved if file == "M"]
@@ -84,3 +91,14 @@ def kept_by_parlai(metric, scheduler, values, monkeypatch):
     report = run_plan.kept_report(loop)
     assert report["train_steps"] == kept[-1]
     return kept[-1], report[metric]
+
+
+CUTOFFS = [("accuracy", {}, 1.0), ("rank", {}, 1.0), ("task/loss", {}, 0.0), ("loss", {"validation_cutoff": 0.5}, 0.5)]
+
+
+@pytest.mark.parametrize(("metric", "given", "expected"), CUTOFFS)
+def test_a_training_ends_at_a_perfect_validation_or_at_the_cutoff_given(metric, given, expected):
+    opt = {"validation_metric": metric, "validation_metric_mode": None, "validation_cutoff": 1.0} | given
+    opt["override"] = given
+    train_loop.of_training_data(lambda *_: None, None, opt)
+    assert opt["validation_cutoff"] == expected
