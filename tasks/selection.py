@@ -139,8 +139,6 @@ class SelectionTeacher(DialogTeacher):
         self.split = DatatypeHelper.fold(opt["datatype"])
         folder = self.sample or os.path.join(opt["datapath"], self.corpus.folder)
         opt["datafile"] = os.path.join(folder, self.corpus.files[self.split])
-        if self.sample:
-            opt["datatype"] = DatatypeHelper.strip_stream(opt["datatype"])  # a stream would note its length next to it
         super().__init__(opt, shared)
 
     def setup_data(self, path: str) -> Iterator[tuple[Entry, bool]]:

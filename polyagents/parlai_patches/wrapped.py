@@ -53,6 +53,7 @@ OF_ALL: tuple[Patch, ...] = (
     ("setup_data", own_files.yield_examples, (f"{TEACHERS}:FbDeprecatedDialogTeacher",)),
     ("_setup_data", own_files.keep_examples, (f"{TEACHERS}:ParlAIDialogTeacher",)),
     ("__init__", own_files.with_examples, (f"{TEACHERS}:DialogData",)),
+    ("load_length", own_files.count_anew, (f"{TEACHERS}:StreamDialogData",)),
     ("str_to_msg", own_files.message_of, (TEACHERS,)),
     ("__init__", every_utterance.with_added_targets, (f"{TEACHERS}:FixedDialogTeacher",)),
     ("act", worlds.until_input_ends, ("parlai.agents.local_human.local_human:LocalHumanAgent",)),

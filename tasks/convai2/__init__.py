@@ -76,7 +76,6 @@ class Sample(PersonaTeacher):
     def __init__(self, opt: Opt, shared: dict[str, Any] | None = None):
         opt = copy.deepcopy(opt)
         opt["datafile"] = os.path.join(self.sample, f"{DatatypeHelper.fold(opt['datatype'])}.txt")
-        opt["datatype"] = DatatypeHelper.strip_stream(opt["datatype"])  # a stream writes its length into the folder
         super().__init__(opt, shared)
 
 

@@ -39,12 +39,8 @@ class DefaultTeacher(DialogTeacher):
         self.split = DatatypeHelper.fold(opt["datatype"])
         if self.sample is None:
             build(opt)  # ParlAI's, which downloads the files if necessary
-        else:
-            opt["datatype"] = DatatypeHelper.strip_stream(opt["datatype"])  # a stream would note its length next to it
         folder = self.sample or os.path.join(opt["datapath"], "Ubuntu")
         opt["datafile"] = os.path.join(folder, f"{self.split}.csv")
-        # Where a stream notes its length; ParlAI's teacher counts other rows of the same file.
-        opt["length_datafile"] = f"{opt['datafile']}.polyagents.lengths"
         super().__init__(opt, shared)
 
     def setup_data(self, path: str) -> Iterator[tuple[tuple[Any, ...], bool]]:

@@ -70,3 +70,14 @@ def test_lines_of_others_are_read_as_parlai_does(tmp_path, monkeypatch):
         {"parlaidialogteacher_datafile": str(tmp_path / "coqa.txt"), "datatype": "valid", "task": "coqa"}
     )
     assert (teacher.act()["eval_labels"], teacher.num_examples()) == (["c"], 1)
+
+
+def test_the_examples_of_a_stream_are_those_of_its_file_now(tmp_path):
+    patches.apply()
+    dialogue = '{"dialog": [[{"id": "a", "text": "hi"}, {"id": "b", "text": "yes"}]]}\n'
+    flags = ["-t", "jsonfile", "--jsonfile-datapath", str(tmp_path / "mine.jsonl"), "-dt", "train:stream"]
+    for count in (3, 5):
+        (tmp_path / "mine.jsonl").write_text(dialogue * count)
+        (teacher,) = create_task_agent_from_taskname(setup_args().parse_args(flags))
+        assert teacher.num_examples() == teacher.num_episodes() == count
+    assert [file.name for file in tmp_path.iterdir()] == ["mine.jsonl"]
