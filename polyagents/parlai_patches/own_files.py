@@ -2,6 +2,7 @@
 
 import contextlib
 import difflib
+import json
 import os
 from collections.abc import Iterator
 from typing import Any
@@ -98,6 +99,18 @@ def keep_examples(setup_data: Any, teacher: Any, path: str) -> None:
                 for line in lines:
                     check_line(line.rstrip("\r\n"))
         setup_data(teacher, path)
+
+
+def parsed_dialogues(_: Any, dialogues: Any, path: str) -> Iterator[Any]:
+    """Parse ParlAI's JSON lines; it would end a line within a text, too, as at U+2028, and not say which is wrong."""
+    with opened(path) as file:
+        for number, line in enumerate(text_lines(file, path), start=1):
+            try:
+                yield dialogues._parse(line)
+            except json.JSONDecodeError as error:
+                raise ValueError(f"line {number} is not JSON") from error
+            except (AttributeError, LookupError, TypeError) as error:
+                raise ValueError(f"line {number} has no dialog, a list of lists of turns with id and text") from error
 
 
 def with_examples(init: Any, data: Any, opt: Opt, data_loader: Any = None, *args: Any, **kwargs: Any) -> None:

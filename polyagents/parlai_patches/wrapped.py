@@ -52,6 +52,7 @@ OF_ALL: tuple[Patch, ...] = (
     ("setup_data", own_files.yield_examples, (f"{TEACHERS}:ConversationTeacher",)),
     ("setup_data", own_files.yield_examples, (f"{TEACHERS}:FbDeprecatedDialogTeacher",)),
     ("_setup_data", own_files.keep_examples, (f"{TEACHERS}:ParlAIDialogTeacher",)),
+    ("_load_conversations", own_files.parsed_dialogues, ("parlai.utils.conversations:Conversations",)),
     ("__init__", own_files.with_examples, (f"{TEACHERS}:DialogData",)),
     ("load_length", own_files.count_anew, (f"{TEACHERS}:StreamDialogData",)),
     ("str_to_msg", own_files.message_of, (TEACHERS,)),

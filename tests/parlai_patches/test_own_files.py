@@ -72,12 +72,38 @@ def test_lines_of_others_are_read_as_parlai_does(tmp_path, monkeypatch):
     assert (teacher.act()["eval_labels"], teacher.num_examples()) == (["c"], 1)
 
 
-def test_the_examples_of_a_stream_are_those_of_its_file_now(tmp_path):
+DIALOGUE = '{"dialog": [[{"id": "a", "text": "hi\u2028you"}, {"id": "b", "text": "yes"}]]}\n'
+DAMAGED = {
+    '{"dialog":': "line 3 is not JSON",
+    "": "line 3 is not JSON",
+    '{"dialogue": []}': "line 3 has no dialog, a list of lists of turns",
+    '{"dialog": ["hi"]}': "line 3 has no dialog, a list of lists of turns",
+    "[]": "line 3 has no dialog, a list of lists of turns",
+}
+
+
+def dialogues(path, datatype):
+    """Return the teacher of a file of JSON lines."""
     patches.apply()
-    dialogue = '{"dialog": [[{"id": "a", "text": "hi"}, {"id": "b", "text": "yes"}]]}\n'
-    flags = ["-t", "jsonfile", "--jsonfile-datapath", str(tmp_path / "mine.jsonl"), "-dt", "train:stream"]
+    flags = ["-t", "jsonfile", "--jsonfile-datapath", str(path), "-dt", datatype]
+    return create_task_agent_from_taskname(setup_args().parse_args(flags))[0]
+
+
+@pytest.mark.parametrize(("line", "said"), DAMAGED.items())
+def test_a_dialogue_that_cannot_be_read_is_named_by_its_line(line, said, tmp_path):
+    (tmp_path / "mine.jsonl").write_text(2 * DIALOGUE + line + "\n" + DIALOGUE, encoding="utf-8")
+    with pytest.raises(InputError, match=said):
+        dialogues(tmp_path / "mine.jsonl", "valid")
+
+
+def test_no_character_of_a_text_ends_its_dialogue(tmp_path):
+    (tmp_path / "mine.jsonl").write_text(DIALOGUE, encoding="utf-8")
+    assert dialogues(tmp_path / "mine.jsonl", "valid").act()["text"] == "hi\u2028you"
+
+
+def test_the_examples_of_a_stream_are_those_of_its_file_now(tmp_path):
     for count in (3, 5):
-        (tmp_path / "mine.jsonl").write_text(dialogue * count)
-        (teacher,) = create_task_agent_from_taskname(setup_args().parse_args(flags))
+        (tmp_path / "mine.jsonl").write_text(DIALOGUE * count, encoding="utf-8")
+        teacher = dialogues(tmp_path / "mine.jsonl", "train:stream")
         assert teacher.num_examples() == teacher.num_episodes() == count
     assert [file.name for file in tmp_path.iterdir()] == ["mine.jsonl"]
