@@ -132,6 +132,14 @@ def duration(seconds: float) -> str:
     return f"{minutes} min" if minutes < 90 else f"{minutes // 60} h {minutes % 60} min"
 
 
+def file_size(count: float) -> str:
+    """Format a number of bytes: 640 B, 13.6 MB, 1.2 GB."""
+    units = ["B", "kB", "MB", "GB", "TB"]
+    while count >= 999.5 and len(units) > 1:
+        count, units = count / 1000, units[1:]
+    return f"{count:.3g} {units[0]}"
+
+
 def say(sentence: str) -> None:
     """Print a sentence to standard error, where progress goes: standard output is for results."""
     tqdm.write(one_line(sentence), file=sys.stderr)

@@ -568,7 +568,7 @@ def test_every_line_of_the_rank_command_has_an_answer(trained, tmp_path, monkeyp
     lines = sorted(LINES, reverse=True)  # that with the byte order mark first
     given = io.TextIOWrapper(io.BytesIO(("\n".join([lines[0], "", *lines[1:]])).encode() + b"\n\xff\n"), "latin-1")
     monkeypatch.setattr("sys.stdin", given)
-    with pytest.raises(InputError, match=f"{len(WRONG)} of {len(lines) + 1} lines have no context"):
+    with pytest.raises(InputError, match=f"No context in {len(WRONG)} of {len(lines) + 1} lines"):
         own("rank", "-mf", trained("bi"), "--candidates-file", tmp_path / "replies.txt", "--top-k", 1)
     answers = [json.loads(line) for line in capsys.readouterr().out.split("\n")[:-1]]
     for number, (line, answer) in enumerate(zip([*lines, "\ufffd"], answers, strict=True), 1):

@@ -15,7 +15,7 @@ from polyagents.arguments import (
     model_overrides,
     positive_int,
 )
-from polyagents.console import say
+from polyagents.console import number_of, say
 from polyagents.errors import InputError
 from polyagents.files.context_lines import ANSWERED, read_lines
 
@@ -99,4 +99,4 @@ def answer_lines(answer: Callable[[str], dict[str, Any]], keys: Sequence[str] = 
             found = line.fields | {"context": line.context} | answer(line.context)
         print(as_json(found), flush=True)
     if unusable:
-        raise InputError(f"{unusable:,} of {lines:,} lines have no context; their answers say what is wrong.")
+        raise InputError(f"No context in {unusable:,} of {number_of(lines, 'line')}; the answer says what is wrong.")

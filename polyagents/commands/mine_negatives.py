@@ -141,8 +141,8 @@ def report_mined(opt: Mapping[str, Any], counts: "Counts", skipped: int, candida
     line |= {"random": counts.random, "short": counts.short}
     if counts.short:
         say(
-            f"{counts.short:,} examples have fewer than {opt['negatives']} negatives: too few of the {candidates:,} "
-            f"candidates are wrong answers to them."
+            f"Fewer than {opt['negatives']} negatives for {number_of(counts.short, 'example')}: too few of the "
+            f"{candidates:,} candidates are wrong answers."
         )
     without = f" ({skipped:,} without text or label skipped)" if skipped else ""
     say(

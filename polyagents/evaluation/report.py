@@ -149,7 +149,9 @@ def as_text(measured: Sequence[Measured], task: str) -> str:
         lines.append(f"Without a label, and skipped: {first.no_label:,}.")
     lines.append("")
     lines += in_columns(list(table(measured)))
-    lines += ["", f"In brackets 95 % intervals, from a bootstrap over {unit(first)}s; right answers lose ties."]
+    has_ends = not all(math.isnan(estimate.low) for estimate in measured[0].metrics.values())
+    brackets = f"In brackets 95 % intervals, from a bootstrap over {unit(first)}s; right" if has_ends else "Right"
+    lines += ["", f"{brackets} answers lose ties."]
     if len(measured) > 1:
         lines.append("Differences are a model's metric less the first one's; p by the paired randomisation test.")
     return "\n".join(lines)

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from random import Random
 from typing import TypeVar
 
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.human_eval.conversations import make_pair, sides_of
 from polyagents.human_eval.records import HUMAN, Conversation, ConversationPair, Side
@@ -60,10 +61,10 @@ def make_pairs(
     for first, second in matchups:
         pairs = list(meetings(sides[first], sides[second], f"{seed} {first}:{second}", per_matchup))
         if len(pairs) < per_matchup:
+            had = f"{number_of(len(sides[first]), 'conversation')} of {first}, {len(sides[second])} of {second}"
             raise InputError(
-                f"{first}:{second} gives {len(pairs)} pairs ({len(sides[first])} conversations of {first}, "
-                f"{len(sides[second])} of {second}), but {per_matchup} are needed; import more conversations, or give "
-                f"a smaller --per-matchup."
+                f"{first}:{second} gives {number_of(len(pairs), 'pair')} ({had}), not {per_matchup}; import more "
+                f"conversations, or give a smaller --per-matchup."
             )
         columns.append(pairs)
     rng = Random(seed)

@@ -16,7 +16,7 @@ import torch
 from safetensors import SafetensorError
 from torch import Tensor
 
-from polyagents.console import Bar, duration, number_of, say
+from polyagents.console import Bar, duration, file_size, number_of, say
 from polyagents.errors import InputError
 from polyagents.index.columns import Columns
 from polyagents.index.shard import SHARD, Shard, row_bytes, write_shard
@@ -265,11 +265,11 @@ def announce(
     free = shutil.disk_usage(folder).free
     if size * worker.world > free:
         raise InputError(
-            f"{folder} would take {size * worker.world / 1e9:.1f} GB, and {free / 1e9:.1f} GB are free; choose another "
+            f"{folder} would take {file_size(size * worker.world)}, and {file_size(free)} are free; choose another "
             f"folder, or --stored-as int8."
         )
     repeated = f" ({texts.repeated:,} repetitions left out)" if texts.repeated else ""
     before = f", {done:,} exist already" if done else ""
     here = "" if alone else " on this machine alone"
     candidates = number_of(left, "candidate")
-    say(f"{candidates} to encode{repeated}{before}: {size / 1e9:.2f} GB, about {duration(seconds)}{here}.")
+    say(f"{candidates} to encode{repeated}{before}: {file_size(size)}, about {duration(seconds)}{here}.")

@@ -9,7 +9,7 @@ from parlai.scripts.train_model import TrainLoop
 from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
-from polyagents.console import command, say
+from polyagents.console import command, number_of, say
 from polyagents.parlai_patches.run_plan import kept_report
 from polyagents.training_loop.summary import Summary
 from polyagents.training_loop.training_curve import Point, draw_beside
@@ -68,7 +68,7 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None, spar
         plot=plot,
         next=next_commands(opt) if hasattr(loop.agent, "ranking") else (),
         candidates=float(report["candidates"]) if "candidates" in report else None,
-        ranked=f"{lack:,} examples without any rank the labels of their batch" if lack else "",
+        ranked=f"{number_of(lack, 'example')} without any: the labels of their batch" if lack else "",
         checkpoint=spare,
         kept=None if kept is None else float(kept[metric]),
         keeps_start=kept is not None and kept.get(UPDATES) == 0,

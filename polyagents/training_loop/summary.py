@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from polyagents.console import duration, in_columns, number_of
+from polyagents.console import duration, file_size, in_columns, number_of
 from polyagents.models.model_options import TowerOptions
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.training_loop.schedule import is_late
@@ -74,7 +74,7 @@ class Summary:
             lines.append(f"Model:  {self.model_file} (with {self.model_file}.opt and {self.model_file}.dict)")
         if self.checkpoint:
             lines.append(
-                f"Spare:  {self.model_file}.checkpoint (and .opt, .dict), {self.checkpoint / 1e6:,.0f} MB: needed to "
+                f"Spare:  {self.model_file}.checkpoint (and .opt, .dict), {file_size(self.checkpoint)}: needed to "
                 f"continue the run only, so you may delete it (or give keep_checkpoint false)"
             )
         if self.plot is not None:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 
-from polyagents.console import SLOW, Bar
+from polyagents.console import SLOW, Bar, number_of
 from polyagents.errors import InputError
 from polyagents.files.python_arguments import texts_of
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, inline_set, shared_set_with_own
@@ -57,7 +57,8 @@ class Validation:
         """What the examples rank, in words."""
         if not self.own or self.without_own == len(self):
             return self.named
-        return f"their own; {self.without_own:,} without any rank {self.named}" if self.without_own else "their own"
+        rest = f"; {number_of(self.without_own, 'example')} without any: {self.named}" if self.without_own else ""
+        return f"their own{rest}"
 
 
 def validation_of(examples: Sequence[TextExample], data: TrainingData, given: str | Iterable[str] | None) -> Validation:

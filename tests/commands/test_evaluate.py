@@ -202,6 +202,7 @@ def test_of_one_dialogue_there_is_no_interval(trained, report, tmp_path):
     found, lines = report(trained("bi"), "-t", "fromfile:parlaiformat", "--fromfile-datapath", tmp_path / "one.txt")
     assert found["models"][0]["metrics"]["MRR"]["low"] is None and found["dialogues"] == 1
     assert any(line.startswith("MRR") and "(" not in line for line in lines)
+    assert lines[-1] == "Right answers lose ties."
 
 
 # ---- several models --------------------------------------------------------------------------------------------------
@@ -219,7 +220,7 @@ def test_models_are_compared_with_the_first(trained, report):
     assert all(
         one == {"value": 0, "low": 0, "high": 0, "p": 1} for one in found["models"][2]["less_the_first"].values()
     )
-    assert "difference" in lines[2] and "+0.000" in "".join(lines)
+    assert "difference" in lines[2] and "+0.000" in "".join(lines) and "In brackets 95 %" in lines[-2]
 
 
 def test_a_task_that_draws_its_candidates_is_said_not_to_be_comparable(trained, tmp_path, monkeypatch, ends_with_2):

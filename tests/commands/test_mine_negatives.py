@@ -182,7 +182,7 @@ def test_examples_without_text_or_label_are_left_out(command, tmp_path):
     line, said, acts = command(*task)
     assert line["examples"] == 3 and line["skipped"] == 2 and "(2 without text or label skipped)" in said
     assert [(act["text"], act["labels"]) for act in acts] == [("one", ["x"]), ("three", ["z"]), ("three", ["w"])]
-    assert "3 examples have fewer than 15 negatives: too few of the 3 candidates" in said and line["short"] == 3
+    assert "Fewer than 15 negatives for 3 examples: too few of the 3 candidates" in said and line["short"] == 3
     assert [set(act["label_candidates"][1:]) for act in acts] == [{"z", "w"}, {"x"}, {"x"}]
 
 

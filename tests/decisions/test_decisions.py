@@ -205,7 +205,7 @@ def test_another_number_of_options_is_said(calibrated):
 def test_decide_writes_a_line_for_each(calibrated, tmp_path, monkeypatch, capsys):
     (tmp_path / "o.json").write_text(json.dumps({"colour": ["so you like red", "blue"], "end": "bye"}))
     monkeypatch.setattr("sys.stdin", io.StringIO('i like red\n{"context": ["a", "b"], "id": 3}\n{"context": 3}\n'))
-    with pytest.raises(InputError, match="1 of 3 lines have no context"):
+    with pytest.raises(InputError, match="No context in 1 of 3 lines"):
         own("decide", "-mf", calibrated("bi"), "--options-file", tmp_path / "o.json", "--top-k", 1)
     first, second, third = map(json.loads, capsys.readouterr().out.splitlines())
     assert first["context"] == "i like red" and first["calibrated"] and len(first["probabilities"]) == 1
@@ -217,7 +217,7 @@ def test_decide_writes_a_line_for_each(calibrated, tmp_path, monkeypatch, capsys
 def test_a_key_of_the_answer_is_not_a_lines_own(key, calibrated, tmp_path, monkeypatch, capsys):
     (tmp_path / "o.txt").write_text("\n".join(OPTIONS))
     monkeypatch.setattr("sys.stdin", io.StringIO(json.dumps({"context": "hi", key: "mine", "id": 3})))
-    with pytest.raises(InputError, match="1 of 1 lines have no context"):
+    with pytest.raises(InputError, match="No context in 1 of 1 line;"):
         own("decide", "-mf", calibrated("bi"), "--options-file", tmp_path / "o.txt")
     said = json.loads(capsys.readouterr().out)
     assert said["id"] == 3 and f"The key {key} is reserved" in said["error"]

@@ -578,7 +578,7 @@ def test_pairs_are_the_same_for_the_same_seed_and_matchups_take_turns():
 
 def test_two_speakers_of_one_conversation_are_no_pair_and_a_self_chat_is_judged_by_its_second():
     both = make_conversation([("x", "hi"), ("y", "ho")], {"x": "a", "y": "b"})
-    with pytest.raises(InputError, match=r"a:b gives 0 pairs \(1 conversations of a, 1 of b\)"):
+    with pytest.raises(InputError, match=r"a:b gives 0 pairs \(1 conversation of a, 1 of b\)"):
         make_pairs([both], [("a", "b")], 1, 0)
     (pair,) = make_pairs([both, self_chat("a", 0)], [("a", "b")], 1, 0)
     assert pair.sides == (Side(self_chat("a", 0).name, "speaker_2"), Side(both.name, "speaker_2"))
@@ -601,7 +601,7 @@ def test_pairs_command(step, tmp_path):
     assert (first["added"], first["pairs"], first["checks"], first["matchups"]) == (3, 3, 1, ["a:b"])
     again, said = step("pairs", "--per-matchup", 3, "--checks", checks)
     assert (again["added"], again["pairs"], again["checks"]) == (0, 3, 1)
-    assert "All 3 pairs exist already: nothing is added" in said
+    assert "These pairs exist already: nothing is added" in said
     reversed_, _ = step("pairs", "--matchups", "b:a", "--per-matchup", 3)
     assert (reversed_["added"], reversed_["matchups"]) == (0, ["a:b"])
     people, _ = step("pairs", "--matchups", "a:human,human:b", "--per-matchup", 1)
@@ -613,9 +613,9 @@ def test_pairs_called_again_says_what_became_of_the_earlier_ones(step):
     _, said = step("pairs", "--per-matchup", 3)
     assert said == ""
     more, said = step("pairs", "--per-matchup", 5)  # begins with the same three
-    assert (more["added"], more["pairs"]) == (2, 5) and "2 pairs are added to 3 existing ones: all 5 will" in said
+    assert (more["added"], more["pairs"]) == (2, 5) and "2 pairs more than the 3 from before: all 5 will" in said
     other, said = step("pairs", "--per-matchup", 5, "--seed", 1)
-    assert other["added"] == other["pairs"] - 5 > 0 and "To have only these, give another --database" in said
+    assert other["added"] == other["pairs"] - 5 > 0 and "To have only the new ones, give another --database" in said
 
 
 def test_pairs_refuses(ends_with_2, tmp_path, monkeypatch):
@@ -625,7 +625,7 @@ def test_pairs_refuses(ends_with_2, tmp_path, monkeypatch):
     assert "conversations of none" in ends_with_2(*call)[0]
     store.add_conversations(conversations_of(a=2, b=3))
     (line,) = ends_with_2(*call)
-    assert "a:b gives 6 pairs (2 conversations of a, 3 of b), but 50 are needed" in line
+    assert "a:b gives 6 pairs (2 conversations of a, 3 of b), not 50;" in line
     (line,) = ends_with_2(*call, "--matchups", "a:b,a:c")
     assert "'a:c' is not a pair of two different models; there are a, b" in line
     assert "'a:a' is not a pair" in ends_with_2(*call, "--matchups", "a:a")[0]

@@ -16,7 +16,7 @@ import pytest
 import torch
 from queries import poly_query
 
-from polyagents.console import duration
+from polyagents.console import duration, file_size
 from polyagents.errors import InputError
 from polyagents.files import atomic, locks, tensors
 from polyagents.files.hashing import fingerprint
@@ -428,15 +428,17 @@ def test_a_full_disk_keeps_what_was_finished(file, folder, monkeypatch):
 def test_a_store_that_will_not_fit_is_not_begun(file, folder, monkeypatch):
     monkeypatch.setattr(builder, "ESTIMATED", 5)
     monkeypatch.setattr(builder.shutil, "disk_usage", lambda folder: shutil._ntuple_diskusage(1000, 900, 100))
-    with pytest.raises(InputError, match=r"would take .* GB, and 0.0 GB are free"):
+    with pytest.raises(InputError, match=r"would take 770 B, and 100 B are free"):
         CandidateStore.build(file, folder, maker())
 
 
 def test_size_and_time_are_told_before(file, folder, monkeypatch, capsys):
     monkeypatch.setattr(builder, "ESTIMATED", 5)
     CandidateStore.build(file, folder, maker())
-    assert "11 candidates to encode: 0.00 GB, about 1 s." in capsys.readouterr().err
+    assert "11 candidates to encode: 770 B, about 1 s." in capsys.readouterr().err
     assert [duration(s) for s in (0, 42, 600, 12_000)] == ["1 s", "42 s", "10 min", "3 h 20 min"]
+    sizes = (0, 999, 1000, 999_499, 999_500, 13_556_086, 2.5e9, 3e15)
+    assert list(map(file_size, sizes)) == ["0 B", "999 B", "1 kB", "999 kB", "1 MB", "13.6 MB", "2.5 GB", "3e+03 TB"]
 
 
 # ---- several processes -----------------------------------------------------------------------------------------------

@@ -384,7 +384,7 @@ def test_an_example_ranks_its_own_candidates_or_the_labels_of_its_batch(kind, wh
     lack = means["no_candidates"]
     said = f", among {means['candidates']:.4g} candidates on average"
     batch = "the labels of their batch"
-    said += f" ({batch if lack == 13 else f'their own; {lack:.0f} without any rank {batch}'})"
+    said += f" ({batch if lack == 13 else f'their own; {lack:.0f} examples without any: {batch}'})"
     assert [line.endswith(said) for line in capsys.readouterr().err.splitlines() if "among" in line] == [True] * 3
 
 
@@ -395,7 +395,8 @@ def test_validation_ranks_all_answers_whatever_the_batch(kind, given, trained, c
     valid = [*EXAMPLES[:6], {**PAIRS[7], "candidates": ["hi", "ho"]}, {"context": "red ?", "label": "only in valid"}]
     valid = [{key: one[key] for key in ("context", "label")} for one in valid[:6]] + valid[6:]
     answers = given or [one["label"] for one in (*valid, *PAIRS)]
-    named = "the texts of eval_candidates" if given else "their own; 7 without any rank all labels of train and valid"
+    rest = "their own; 7 examples without any: all labels of train and valid"
+    named = "the texts of eval_candidates" if given else rest
     found, more = [], WITH_A_MODEL | {"learningrate": 0, "max_train_steps": 1, "eval_candidates": given}
     for size in (3, 64):
         listener = Listener()

@@ -13,6 +13,7 @@ from parlai.scripts import train_model
 from PIL import Image
 
 from polyagents import Ranker
+from polyagents.console import file_size
 from polyagents.parlai_patches import run_plan
 from polyagents.parlai_patches.training_end import next_commands, points_of
 from polyagents.training_loop import training_curve
@@ -115,8 +116,8 @@ def test_the_end_says_what_may_be_deleted_or_deletes_it(way, keep, colours, tmp_
     else:
         said = trained(file, *colours, "--max-train-steps", "2", "--keep-checkpoint", keep)
     left = list(tmp_path.glob("M.checkpoint*"))
-    size = sum(path.stat().st_size for path in left) / 1e6
-    assert bool(left) == keep and (f"Spare:  {file}.checkpoint (and .opt, .dict), {size:.0f} MB: " in said) == keep
+    size = file_size(sum(path.stat().st_size for path in left))
+    assert bool(left) == keep and (f"Spare:  {file}.checkpoint (and .opt, .dict), {size}: " in said) == keep
     assert "Spare" in said or not keep
     assert Ranker.load(file).rank("red ?", ["red", "blue"])
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyagents.arguments import CommandParser, positive_int, seed_number
-from polyagents.console import say
+from polyagents.console import number_of, say
 from polyagents.errors import InputError
 from polyagents.human_eval.formats.conversation_files import read_file
 from polyagents.human_eval.pairing import make_pairs, read_matchups, without_checks
@@ -46,19 +46,19 @@ def run(opt: Mapping[str, Any]) -> None:
     store.add_pairs(checks)
     added, every = store.add_pairs(pairs), store.pairs()
     real = sum(pair.right is None for pair in every)
-    say_earlier(added, len(pairs), real)
+    say_earlier(added, real)
     counts = {"added": added, "pairs": real, "checks": len(every) - real}
     print(json.dumps(counts | {"matchups": [":".join(matchup) for matchup in matchups], "database": store.name}))
 
 
-def say_earlier(added: int, drawn: int, there: int) -> None:
+def say_earlier(added: int, there: int) -> None:
     """Report on the pairs of an earlier call, if there was one."""
     if not added:
-        say(f"All {drawn:,} pairs exist already: nothing is added. For more, give a larger --per-matchup.")
+        say("These pairs exist already: nothing is added. For more, give a larger --per-matchup.")
     elif there > added:
         say(
-            f"{added:,} pairs are added to {there - added:,} existing ones: all {there:,} will be judged. To have "
-            f"only these, give another --database to import and pairs."
+            f"{number_of(added, 'pair')} more than the {there - added:,} from before: all {there:,} will be judged. "
+            f"To have only the new ones, give another --database to import and pairs."
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyagents.arguments import CommandParser
-from polyagents.console import say
+from polyagents.console import number_of, say
 from polyagents.errors import InputError
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
 from polyagents.human_eval.steps.page_server import add_server_flags, serve_pages, study_of
@@ -39,13 +39,14 @@ def run(opt: Mapping[str, Any]) -> None:
     progress = store.progress(question.text)
     if not progress.pairs:
         raise InputError(f"{store.name} has no pairs to judge; make some with polyagents human_eval pairs.")
+    there = f"{number_of(progress.pairs, 'pair')}, {number_of(progress.checks, 'check')}"
     if study and (study.each > progress.pairs or (study.onboarding or 0) > progress.checks):
         say(
-            f"{opt['study']} wants {study.each:,} pairs and {study.onboarding or 0:,} checks of each person, who will "
-            f"be done, and paid, with what there is: {progress.pairs:,} pairs, {progress.checks:,} checks."
+            f"{opt['study']} wants {number_of(study.each, 'pair')} and {number_of(study.onboarding or 0, 'check')} of "
+            f"each person, who will be done, and paid, with what there is: {there}."
         )
     from polyagents.human_eval.web.annotation_app import create_app  # loads the web libraries
 
     with listening(opt["host"], opt["port"]) as opened:
-        what = f"{question.text} {progress.pairs:,} pairs, {progress.checks:,} checks of {store.name}"
+        what = f"{question.text} {there} of {store.name}"
         serve_pages(opened, opt, store, functools.partial(create_app, store, question), what)

@@ -55,7 +55,7 @@ def work_of_people(store: EvaluationStore, study: str | None = None) -> list[Per
     with store.database.reading() as session:
         failed, own = failed_annotators(session), answers_by_annotator(session)
         ended_chats = select(ChatRow.annotator, func.count(ChatRow.ended)).group_by(ChatRow.annotator)
-        chats = dict(session.execute(ended_chats).tuples().all())
+        chats = dict(session.execute(ended_chats).all())
         payments = defaultdict[tuple[int | None, str], list[PaymentRow]](list)
         for payment in session.scalars(select(PaymentRow).where(PaymentRow.done.is_not(None))):
             payments[payment.participant, payment.kind].append(payment)

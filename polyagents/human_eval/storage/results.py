@@ -151,7 +151,7 @@ def open_chats(database: Database) -> dict[str, int]:
 def chats_by_model(session: Session, *which: ColumnElement[bool]) -> dict[str, int]:
     """Count the chats of each model; `which` selects some of them."""
     counts = select(ChatRow.model, func.count()).where(*which).group_by(ChatRow.model)
-    return dict(session.execute(counts).tuples().all())
+    return dict(session.execute(counts).all())
 
 
 def chatters(database: Database) -> list[ChatterProgress]:
