@@ -418,6 +418,11 @@ def test_a_report_on_nothing_is_refused(tmp_path):
     nothing = [judged("A", "A"), judged("A", "B", passed=False)]
     with pytest.raises(InputError, match=r"None of the 2 judgements counts: 1 \(the annotator failed .*two different"):
         write_report(nothing, str(folder))
+    failed = RatedChat(1, "anna", "A", (ChatMessage("hi"), ChatMessage("yo")), 3, "c", passed=False)
+    with pytest.raises(InputError, match=r"No chat counts \(the annotator failed the checks in each\)"):
+        write_report([], str(folder), chats=[failed])
+    with pytest.raises(InputError, match="None of the 2 judgements counts"):
+        write_report(nothing, str(folder), chats=[failed])
     assert not folder.exists()
 
 

@@ -49,8 +49,7 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
         raise InputError(f"The seed of a report is {seed}; give 0 or more.")
     refuse_foreign(folder, "human_eval report", "--out", is_own)  # before what takes long
     filtered = filter_judgements(judgements)
-    if not chats:
-        check_enough(filtered)
+    check_enough(filtered, chats)
     found, people, rated = sections(filtered, seed), annotators(filtered), ratings(chats)
     picture = draw(found) if found else None
     html = page(

@@ -5,7 +5,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from polyagents.errors import InputError
-from polyagents.human_eval.records import Judgement
+from polyagents.human_eval.records import Judgement, RatedChat
 
 COUNTS = ""
 FAILED = "the annotator failed the checks"
@@ -50,15 +50,18 @@ def filter_judgements(judgements: Sequence[Judgement]) -> list[FilteredJudgement
     return filtered
 
 
-def check_enough(filtered: Sequence[FilteredJudgement]) -> None:
-    """Refuse a report without judgements that count."""
-    if not filtered:
-        raise InputError("There are no judgements to report; let annotators judge pairs first, then report again.")
-    if all(one.left_out for one in filtered):
+def check_enough(filtered: Sequence[FilteredJudgement], chats: Sequence[RatedChat]) -> None:
+    """Refuse a report without a judgement or chat that counts."""
+    if any(chat.passed for chat in chats) or not all(one.left_out for one in filtered):
+        return
+    if filtered:
         raise InputError(
             f"None of the {len(filtered):,} judgements counts: {reasons(filtered)}; a report needs judgements of two "
             f"different models by annotators that passed the checks."
         )
+    if chats:
+        raise InputError(f"No chat counts ({FAILED} in each); a report needs chats of people who passed the checks.")
+    raise InputError("There are no judgements to report; let annotators judge pairs first, then report again.")
 
 
 def reasons(filtered: Sequence[FilteredJudgement]) -> str:
