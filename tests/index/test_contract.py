@@ -254,7 +254,7 @@ def test_another_models_candidates_are_refused(index, trained):
 
 def test_every_score_is_there_or_refused(index):
     if isinstance(index, EngineCandidates):
-        with pytest.raises(InputError, match="finds the best candidates only; evaluate with --fixed-candidates-path"):
+        with pytest.raises(InputError, match="finds the best candidates only; for all scores, give their texts"):
             index.scores(query())
         return
     torch.testing.assert_close(index.scores(query()), query().scores(encode(TEXTS)))

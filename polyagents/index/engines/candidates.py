@@ -216,7 +216,7 @@ class EngineCandidates(Index):
 
     def scores(self, query: Query) -> Tensor:
         """Refuse: an engine finds only the best candidates."""
-        raise InputError("--index-url finds the best candidates only; evaluate with --fixed-candidates-path.")
+        raise InputError("An engine finds the best candidates only; for all scores, give their texts or file.")
 
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
         """Return the texts of candidates, in the order of their ids; an EngineError says if one was removed."""

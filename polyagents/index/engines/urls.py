@@ -31,7 +31,7 @@ def open_engine(url: str, make: bool = False) -> VectorEngine:
     place, _, name = parts.path.rpartition("/")
     if not NAME.fullmatch(name):
         raise InputError(
-            f"--index-url {without_secrets(url)}: the last part must name the candidates, in at most 41 lower-case "
+            f"The index URL {without_secrets(url)} must end in a name for the candidates: at most 41 lower-case "
             f"letters, digits and underscores, and no digit first; give something like {EXAMPLES}."
         )
     try:
@@ -49,9 +49,9 @@ def open_engine(url: str, make: bool = False) -> VectorEngine:
     except ModuleNotFoundError as error:
         extra = "postgres" if parts.scheme == "postgresql" else "milvus"
         raise InputError(
-            f"--index-url {without_secrets(url)} needs {error.name}; run pip install 'polyagents[{extra}]'."
+            f"The index URL {without_secrets(url)} needs {error.name}; run pip install 'polyagents[{extra}]'."
         ) from error
-    raise InputError(f"--index-url {without_secrets(url)}: give something like {EXAMPLES}.")
+    raise InputError(f"The index URL {without_secrets(url)} is not one of an engine; give something like {EXAMPLES}.")
 
 
 def url_parts(url: str) -> SplitResult:
@@ -61,7 +61,7 @@ def url_parts(url: str) -> SplitResult:
         _ = parts.port  # raises ValueError if it is not a number, or not a port's
         unquote(parts.netloc, errors="strict")
     except ValueError as error:  # a UnicodeDecodeError is one
-        raise InputError(f"--index-url is not a URL; give something like {EXAMPLES}.") from error
+        raise InputError(f"The index URL is not a URL; give something like {EXAMPLES}.") from error
     return parts
 
 
@@ -76,8 +76,8 @@ def milvus_address(parts: SplitResult, place: str) -> tuple[str, str]:
         return f"{'https' if parts.scheme == 'milvus+https' else 'http'}://{host}{place}", unquote(user) or token
     if parts.scheme == "milvus+https" or not place.endswith(".db") or "@" in place:
         raise InputError(
-            f"--index-url {parts.scheme}:...: a folder of Milvus Lite ends in .db, and a server follows //; give "
-            f"something like {EXAMPLES}."
+            f"The index URL {parts.scheme}:... names neither a folder of Milvus Lite, which ends in .db, nor a server, "
+            f"which follows //; give something like {EXAMPLES}."
         )
     return place, token
 
