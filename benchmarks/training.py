@@ -372,7 +372,7 @@ def check(setting: Setting, texts: Sequence[str], labels: Sequence[str]) -> None
     ours = [float(reply["metrics"]["mean_loss"]) for reply in peers.train(agent, texts, labels)]
     model = peers.st_bi_encoder(setting.folder, setting.precision).eval()
     theirs = peers.st_loss(model)(peers.st_features(model, texts, labels), None)
-    np.testing.assert_allclose(np.mean(ours), float(theirs), rtol=1e-3)
+    np.testing.assert_allclose(np.mean(ours), theirs.item(), rtol=1e-3)
 
 
 def main() -> None:
