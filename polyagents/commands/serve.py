@@ -15,7 +15,7 @@ from polyagents.commands.context_answers import add_rerank_flags
 from polyagents.console import LOADING, number_of, say, waiting
 from polyagents.errors import InputError
 from polyagents.faults import parlai_is_installed
-from polyagents.serving.http_server import address, listening, run_until_stopped
+from polyagents.serving.http_server import address, listen, listening, run_until_stopped
 from polyagents.zoo.datapath import datapath
 from polyagents.zoo.resolve import zoo_file
 
@@ -120,7 +120,7 @@ def serve(opt: Mapping[str, Any], tokens: "AccessTokens", opened: socket.socket)
     per_minute, texts = opt["requests_per_minute"], opt["texts_per_minute"]
     app = create_app(served, tokens, per_minute, texts_per_minute=texts, reloader=reloader)
     freeze()
-    opened.listen()  # a browser that opens the address at once waits for the server, and is not refused
+    listen(opened)
     # A reader of the terminal has given the token; a reader of a container's log may not be allowed to have it.
     first = next((token.secret for token in tokens.current if MAY_ASK in token.scopes), "TOKEN")
     shown = quote(first, safe="", errors="surrogateescape") if sys.stderr.isatty() else "TOKEN"

@@ -23,9 +23,27 @@ def listening(host: str, port: int) -> socket.socket:
         opened.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         opened.bind(where)
     except (OSError, OverflowError, UnicodeError) as error:  # UnicodeError: no host can have this name
-        reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"{host}, port {port} cannot be served ({reason}); give another --port or --host.") from error
+        raise cannot_be_served(host, port, error) from error
     return opened
+
+
+def listen(opened: socket.socket) -> None:
+    """Let a bound socket take connections: from here on, a client waits for the server, and is not refused.
+
+    Raises:
+        InputError: the address is taken; two processes may bind one, as long as neither listens.
+    """
+    try:
+        opened.listen()
+    except OSError as error:
+        host, port = opened.getsockname()[:2]
+        raise cannot_be_served(host, port, error) from error
+
+
+def cannot_be_served(host: str, port: int, error: Exception) -> InputError:
+    """Make the error of a host and port that a socket cannot have."""
+    reason = getattr(error, "strerror", None) or str(error)
+    return InputError(f"{host}, port {port} cannot be served ({reason}); give another --port or --host.")
 
 
 def address(opened: socket.socket) -> str:

@@ -27,6 +27,7 @@ from polyagents.index.engines.engine import EngineError
 from polyagents.serving import answering, limits, ranking_app
 from polyagents.serving.batching import EncodingJob, QueueFull, RankingJob
 from polyagents.serving.guard import Guard
+from polyagents.serving.http_server import listen, listening
 from polyagents.serving.limits import Rate
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.sources import Sources
@@ -587,7 +588,14 @@ def test_another_name_for_this_machine_is_refused(client):
 
 
 @pytest.mark.parametrize(
-    ("method", "path", "status"), [("GET", "/nothing", 404), ("GET", "/rank", 405), ("PUT", "/", 405)]
+    ("method", "path", "status"),
+    [
+        ("GET", "/nothing", 404),
+        ("POST", "/rank/", 404),
+        ("GET", "/static", 404),
+        ("GET", "/rank", 405),
+        ("PUT", "/", 405),
+    ],
 )
 def test_what_there_is_not_is_said(client, method, path, status):
     answer = client.request(method, path)
@@ -777,6 +785,13 @@ def test_a_port_that_is_taken_is_said_before_the_model_is_loaded(trained, ends_w
     with socket.create_server(("127.0.0.1", 0)) as taken:
         (sentence,) = ends_with_2("serve", "-mf", trained("bi"), "--port", taken.getsockname()[1])
     assert "Address already in use" in sentence and "--port" in sentence
+
+
+def test_a_port_that_another_process_takes_meanwhile_is_said():
+    with listening("127.0.0.1", 0) as first, listening(*first.getsockname()) as second:
+        listen(first)
+        with pytest.raises(InputError, match=r"cannot be served \(Address already in use\); give another --port"):
+            listen(second)
 
 
 def test_the_command_serves_until_ctrl_c(trained, replies):

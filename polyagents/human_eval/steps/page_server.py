@@ -112,7 +112,7 @@ def serve_pages(
     app = make_app(organiser, read_wording(study.texts if study else ""), verifier(opt, study))
     invited = {name: ANNOTATE_PATH + token for name, token in store.invited().items()}
     links = {study.platform: arrival(study)} if study else invited
-    opened.listen()  # a browser that opens a link at once waits for the server, and is not refused
+    http_server.listen(opened)
     start = (opt["public_url"] or reachable(http_server.address(opened))).rstrip("/")
     print(f"organiser\t{start}{PROGRESS_PATH}{organiser}", flush=True)
     for name, link in links.items():
