@@ -146,6 +146,7 @@ def create_app(
         lifespan=lifespan,
         docs_url=None,  # FastAPI's pages load scripts from elsewhere
         redoc_url=None,
+        redirect_slashes=False,  # it would redirect to http://, also behind a proxy with TLS
     )
     app.router.route_class = JsonRoute
     add_error_handlers(app)

@@ -598,7 +598,7 @@ def test_another_name_for_this_machine_is_refused(client):
     ],
 )
 def test_what_there_is_not_is_said(client, method, path, status):
-    answer = client.request(method, path)
+    answer = client.request(method, path, headers={"Content-Type": "application/json"}, follow_redirects=False)
     assert answer.status_code == status and set(answer.json()) == {"error"}
 
 
