@@ -67,6 +67,12 @@ class PatientProtocol(H11Protocol):
         if self.cycle is not None and self.cycle is not self.answered and not self.unread:
             self.end_idling()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """H11Protocol: a client offers another protocol, as Java's does with each connection; HTTP/1.1 goes on.
+
+        The original writes to the log that a library should be installed, which would not change anything.
+        """
+
     def pause_writing(self) -> None:
         """asyncio: the client does not read as fast as it is answered."""
         super().pause_writing()

@@ -10,7 +10,7 @@ import pytest
 from stand import Stand, echo
 from uvicorn import Config
 from uvicorn.server import ServerState
-from web import running, unread
+from web import raw, running, unread
 
 from polyagents.human_eval.web.shared_pages import application
 from polyagents.serving import patient_protocol
@@ -310,6 +310,14 @@ def test_500_connections_may_idle_and_the_oldest_goes_first(connect):
     assert not first.transport.open and second.transport.open
     connect()
     assert not others[0].transport.open and second.transport.open
+
+
+@pytest.mark.parametrize("protocol", ["h2c", "websocket"])
+def test_another_protocol_that_a_client_offers_is_ignored(protocol, capsys):
+    offer = f"GET /healthz HTTP/1.1\r\nHost: localhost\r\nConnection: Upgrade\r\nUpgrade: {protocol}\r\n\r\n"
+    with running(create_app(Stand(echo))) as url:
+        status, _ = raw(url, offer.encode())
+    assert status == 200 and capsys.readouterr().err == ""
 
 
 def test_a_server_takes_1000_connections_at_once():
