@@ -94,6 +94,21 @@ def test_html_is_shown_as_text(page, url):
     assert "chat" in page.title() and not page.complaints
 
 
+def test_a_text_has_a_direction_of_its_own(page, url):
+    page.goto(url)
+    for text, is_left in (("שלום!", True), ("hello!", False)):
+        say(page, text)
+        first, last = (
+            page.locator(".mine .text").last.evaluate(
+                "(shown, at) => { const one = new Range(); one.setStart(shown.firstChild, at);"
+                " one.setEnd(shown.firstChild, at + 1); return one.getBoundingClientRect().left; }",
+                at,
+            )
+            for at in (0, len(text) - 1)
+        )
+        assert (last < first) is is_left
+
+
 def test_a_reload_loses_nothing(page, url):
     page.goto(url)
     page.get_by_text("Persona and context").click()
