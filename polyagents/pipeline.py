@@ -7,7 +7,7 @@ from typing import Any, NamedTuple, overload
 from polyagents.decisions.calibration import Calibration
 from polyagents.decisions.deciding import Decision
 from polyagents.errors import InputError
-from polyagents.files.python_arguments import check_count, texts_of
+from polyagents.files.python_arguments import count_of, texts_of
 from polyagents.index.in_memory import Candidates, Listed
 from polyagents.ranker import Match, Ranker, check_rankers
 
@@ -46,9 +46,9 @@ class Pipeline:
     """
 
     def __init__(self, first: Ranker, second: Ranker | None, rerank_top: int = RERANK_TOP):
-        check_count("rerank_top", rerank_top)
+        self.rerank_top = count_of(rerank_top, "rerank_top")
         check_rankers(first=first, second=first if second is None else second)
-        self.first, self.second, self.rerank_top = first, second, rerank_top
+        self.first, self.second = first, second
 
     @overload
     def rank(  # type: ignore[overload-overlap]
@@ -95,7 +95,7 @@ class Pipeline:
         """
         if self.second is not None and isinstance(candidates, Mapping):
             raise InputError("Options of several texts are not re-ranked by rank; give texts, or use decide.")
-        check_count("top_k", top_k)
+        top_k = count_of(top_k, "top_k")
         asked = texts_of(contexts, "contexts", one=True)
         begin = time.perf_counter()
         wanted = top_k if self.second is None else self.rerank_top

@@ -33,7 +33,7 @@ from polyagents.decisions.deciding import Decision, checked_none, decisions_of
 from polyagents.decisions.examples import examples_of
 from polyagents.decisions.scoring import rerank_scores, scores_of_options
 from polyagents.errors import InputError, meant
-from polyagents.files.python_arguments import check_count, items_of, path_text, texts_of, with_plain_values
+from polyagents.files.python_arguments import count_of, items_of, path_text, texts_of, with_plain_values
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker, encoded
 from polyagents.index.columns import Columns
 from polyagents.index.engines.candidates import EngineCandidates
@@ -667,7 +667,7 @@ class Ranker:
             EngineError: an engine does not answer.
             InputError: other weights encoded the candidates.
         """
-        check_count("top_k", top_k)
+        top_k = count_of(top_k, "top_k")
         asked, ranked = texts_of(contexts, "contexts", one=True), as_index(index, self.model)
         ranked.check_model(self.model)
         where = ranked.filter(filter)
@@ -741,7 +741,7 @@ class Ranker:
         Raises:
             InputError: there are fewer than 50 examples with a right option, or 1 to 9 without; an example is not one.
         """
-        check_count("rerank_top", rerank_top)
+        rerank_top = count_of(rerank_top, "rerank_top")
         check_rankers(rerank=self if rerank is None else rerank)
         given = examples_of(examples, candidates)
         second = None if rerank is None else (rerank.model, rerank.identity)
@@ -802,7 +802,7 @@ class Ranker:
         """
         if isinstance(contexts, str):
             return self.decide([contexts], options, none, rerank, rerank_top)[0]
-        check_count("rerank_top", rerank_top)
+        rerank_top = count_of(rerank_top, "rerank_top")
         check_rankers(rerank=self if rerank is None else rerank)
         asked, known = texts_of(contexts, "contexts", one=True), self.calibration
         second = None if rerank is None else rerank.identity

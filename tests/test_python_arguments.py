@@ -164,6 +164,18 @@ def test_numbers_of_numpy_are_options(value, trained):
     assert Ranker.load(trained("bi"), text_truncate=value).model.settings.text_truncate == 32
 
 
+@pytest.mark.parametrize("kind", [np.int64, np.uint8])
+def test_numbers_of_numpy_are_counts(kind, ranker, tmp_path):
+    assert len(ranker.rank("hi", ["a", "b", "c"], top_k=kind(2))) == 2
+    ranker.save(tmp_path / "M")
+    own = Ranker.load(tmp_path / "M")  # whose calibration is written next to it
+    examples = [{"context": f"{n} plus 1", "label": "more" if n % 3 else "less"} for n in range(60)]
+    pair = Pipeline(own, own, rerank_top=kind(2))
+    pair.calibrate(examples)
+    assert Ranker.load(tmp_path / "M").decide("1 plus 1", ["more", "less"], rerank=own, rerank_top=2).calibrated
+    assert len(pair.rank("hi", ["a", "b", "c"], top_k=kind(1))) == 1
+
+
 @pytest.mark.parametrize(
     "given",
     [

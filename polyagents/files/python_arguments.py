@@ -81,10 +81,14 @@ def path_text(given: Any, name: str, wanted: str = "a path") -> str:
     return path
 
 
-def check_count(name: str, value: object) -> None:
-    """Refuse, with an InputError, a number of things that is not a whole number, Python's or numpy's, of 1 or more."""
-    if isinstance(value, bool) or not isinstance(value, Integral) or value < 1:
-        raise InputError(f"{name} is {shown(value)}; give a whole number of 1 or more.")
+def count_of(given: Any, name: str) -> int:
+    """Return a number of things, Python's or numpy's, as Python's; an InputError says if it is not a whole 1 or more.
+
+    numpy's own would wrap around: -np.uint8(1) is 255.
+    """
+    if isinstance(given, bool) or not isinstance(given, Integral) or given < 1:
+        raise InputError(f"{name} is {shown(given)}; give a whole number of 1 or more.")
+    return int(given)
 
 
 def python_value(value: Any) -> Any:
