@@ -140,9 +140,20 @@ def file_size(count: float) -> str:
     return f"{count:.3g} {units[0]}"
 
 
+def has_standard_error() -> bool:
+    """Tell whether there is a standard error: windowed programs have None in its place, and services may close it."""
+    return sys.stderr is not None and not getattr(sys.stderr, "closed", False)
+
+
+def is_terminal() -> bool:
+    """Tell whether standard error is a terminal; what an application puts in its place may have `write` only."""
+    return has_standard_error() and hasattr(sys.stderr, "isatty") and sys.stderr.isatty()
+
+
 def say(sentence: str) -> None:
-    """Print a sentence to standard error, where progress goes: standard output is for results."""
-    tqdm.write(one_line(sentence), file=sys.stderr)
+    """Print a sentence to standard error, if there is one: standard output is for results."""
+    if has_standard_error():
+        tqdm.write(one_line(sentence), file=sys.stderr)
 
 
 class Bar(tqdm):
@@ -154,7 +165,7 @@ class Bar(tqdm):
 
     def __init__(self, iterable: Iterable[Any] | None = None, disable: bool = False, **settings: Any):
         """Begin, with tqdm's settings."""
-        is_shown = sys.stderr.isatty() or "ipykernel" in sys.modules
+        is_shown = is_terminal() or (has_standard_error() and "ipykernel" in sys.modules)
         super().__init__(iterable, disable=disable or not is_shown, **settings)
         self.is_logged = not (disable or is_shown)
         self._settings, self._begin, self._first = settings, time.monotonic(), self.n
@@ -201,7 +212,7 @@ def waiting(sentence: str) -> Iterator[None]:
     """Print a sentence, what the program does meanwhile, to a terminal if what is inside takes longer than SLOW."""
     timer = threading.Timer(SLOW, say, [sentence])
     timer.daemon = True  # does not keep a program alive that has failed
-    if sys.stderr.isatty():
+    if is_terminal():
         timer.start()
     try:
         yield

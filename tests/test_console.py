@@ -134,6 +134,34 @@ def test_a_log_is_told_nothing(said, monkeypatch):
     assert not said.is_set()
 
 
+class WritesOnly:
+    """What an application may put in the place of a standard stream, to keep what is written."""
+
+    def __init__(self):
+        self.text = ""
+
+    def write(self, text):
+        self.text += text
+
+
+def closed():
+    stream = io.StringIO()
+    stream.close()
+    return stream
+
+
+@pytest.mark.parametrize("kind", [lambda: None, closed, WritesOnly])
+def test_where_an_application_has_no_standard_error_nothing_fails(kind, monkeypatch, capsys):
+    monkeypatch.setattr(sys, "stderr", kind())
+    monkeypatch.setattr(console, "LOGGED_EVERY", 0)
+    console.say("read this")
+    with console.waiting("Loading."):
+        assert [*Bar("ab", desc="Reading", unit=" letters")] == [*"ab"]
+    if kind is WritesOnly:
+        assert sys.stderr.text.startswith("read this\nReading: 1 of 2 letters")
+    assert capsys.readouterr().out == ""
+
+
 @pytest.mark.parametrize(
     ("value", "sign", "written"),
     [
