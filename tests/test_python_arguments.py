@@ -23,6 +23,13 @@ def ranker(trained):
     return Ranker.load(trained("bi"))
 
 
+class LazyTable:
+    """A table that is not read yet, such as a LazyFrame of polars."""
+
+    def __getitem__(self, places):
+        raise TypeError("LazyTable is not subscriptable (aside from slicing)")
+
+
 OTHER_TYPES = [
     (lambda ranker: Ranker.load(5), "model_file is 5; give a path"),
     (lambda ranker: Ranker.from_pretrained(None), "name_or_folder is None; give a path"),
@@ -55,6 +62,9 @@ OTHER_TYPES = [
     (lambda ranker: ranker.append(["a"], ["b"]), "index is \\['a'\\]"),
     (lambda ranker: ranker.prepare(pd.DataFrame(ROWS)), "DataFrame of 2 dimensions"),
     (lambda ranker: ranker.prepare([ROWS[0], "hello"]), "place 1 is 'hello'"),
+    (lambda ranker: ranker.rank("hi", LazyTable()), "candidates is .*LazyTable.*; give a list of texts"),
+    (lambda ranker: ranker.rank(LazyTable(), ["a"]), "contexts is .*LazyTable.*; give a text"),
+    (lambda ranker: Ranker.train(LazyTable(), **TINY), "examples is LazyTable"),
     (lambda ranker: ranker.prepare(ROWS, fields=5), "fields is 5"),
     (lambda ranker: ranker.prepare(ROWS, fields=[5]), "fields has 5 at place 0"),
     (lambda ranker: ranker.rank("hi", ranker.prepare(ROWS, FIELDS), filter=np.arange(2)), "The filter is array"),

@@ -67,8 +67,10 @@ def items_of(given: Any, name: str, wanted: str) -> list[Any]:
 
 def has_items(given: Any) -> bool:
     """Tell whether a loop over a value finds items, not letters, keys, or the rows or columns of a table."""
-    # __getitem__ is enough for a loop, unless a class says by None that it has none.
-    iterable = isinstance(given, Iterable) or (hasattr(given, "__getitem__") and not hasattr(given, "__iter__"))
+    # A loop can do with __getitem__, unless a class says by None that it has none; without a length, as a LazyFrame of
+    # polars, it may take slices only.
+    is_sequence = hasattr(given, "__getitem__") and hasattr(given, "__len__") and not hasattr(given, "__iter__")
+    iterable = isinstance(given, Iterable) or is_sequence
     one = isinstance(given, (str, bytes, bytearray, Mapping, os.PathLike))
     return iterable and not one and getattr(given, "ndim", 1) == 1
 

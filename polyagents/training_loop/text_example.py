@@ -29,7 +29,7 @@ class TextExample(NamedTuple):
 def check_examples(given: Any, name: str) -> Iterable[Any]:
     """Return examples that are read one by one, or by their place; an InputError says if they cannot be."""
     # Loops over a table of polars or pyarrow find its columns.
-    is_table = hasattr(given, "columns") and (hasattr(given, "to_dicts") or hasattr(given, "to_pylist"))
+    is_table = (hasattr(given, "to_dicts") or hasattr(given, "to_pylist")) and hasattr(given, "columns")
     if is_table or not has_items(given):
         raise InputError(
             f"{name} is {type(given).__name__}; give a list of dicts with context and label, such as the to_dict"
