@@ -50,7 +50,6 @@ def own_messages():
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("error")
-            warnings.simplefilter("ignore", ResourceWarning)
             yield
     finally:
         transformers_logging.set_verbosity_warning()

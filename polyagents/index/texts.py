@@ -3,6 +3,7 @@
 import codecs
 import hashlib
 import os
+import weakref
 from abc import ABC, abstractmethod
 from array import array
 from collections.abc import Sequence
@@ -120,13 +121,14 @@ class CandidatesFile(Texts):
     digest: str
 
     def __init__(self, path: str):
-        self.path, self.file = path, open_candidates(path)
-        try:
-            self.stat = self._stat()
-            self._read_through()
-        except BaseException:
-            self.file.close()
-            raise
+        self.path = path
+        self._open()
+        self.stat = self._stat()
+        self._read_through()
+
+    def _open(self) -> None:
+        self.file = open_candidates(self.path)
+        weakref.finalize(self, self.file.close)  # whoever reads it last need not know that it is a file
 
     @abstractmethod
     def _read_through(self) -> None:
@@ -139,10 +141,6 @@ class CandidatesFile(Texts):
                 f"Candidates file {self.path} was changed while it was being encoded; run the command again."
             )
 
-    def close(self) -> None:
-        """Close the file: no more candidates can be read."""
-        self.file.close()
-
     def __getstate__(self) -> dict[str, Any]:
         """Return all but the open file and the keys, which are needed only to plan a build."""
         return {name: value for name, value in vars(self).items() if name not in ("file", "keys", "contents")} | {
@@ -151,10 +149,9 @@ class CandidatesFile(Texts):
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
-        self.file = open_candidates(self.path)
+        self._open()
         size, own = self.stat[0], self._stat()
         if own[0] != size:
-            self.file.close()
             raise InputError(
                 f"Candidates file {self.path} has {own[0]:,} bytes here and {size:,} where the work was planned; share "
                 f"it, or copy it to every machine."

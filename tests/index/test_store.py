@@ -9,6 +9,7 @@ import random
 import shutil
 import signal
 import threading
+import warnings
 from pathlib import Path
 
 import numpy as np
@@ -173,6 +174,16 @@ def test_a_file_that_changes_while_it_is_encoded(file):
         out.write("more\n")
     with pytest.raises(InputError, match="was changed while it was being encoded"):
         texts.part(0, 2)
+
+
+@pytest.mark.parametrize("content", ["one\ntwo\n", '{"id": "a", "text": "one"}\n', "id,text\na,one\n"])
+def test_the_file_is_closed_after_a_build(content, tmp_path, folder):
+    path = tmp_path / {"o": "c.txt", "{": "c.jsonl", "i": "c.csv"}[content[0]]
+    path.write_text(content)
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always", ResourceWarning)
+        CandidateStore.build(str(path), folder, maker())
+    assert not found
 
 
 def test_a_true_store_is_not_written_again(file, folder):
