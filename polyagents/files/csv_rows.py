@@ -5,6 +5,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import BinaryIO, NamedTuple
 
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.files.lines import LONGEST, lines_of, text_lines
 
@@ -62,8 +63,8 @@ def named_rows(file: BinaryIO, name: str, header: Header, before: int = 0) -> It
         where = f"Row {number:,} of {name}"
         if len(row) != len(header.names):
             raise InputError(
-                f"{where} has {len(row)} cells, and the first line {len(header.names)}; put texts with commas, quotes "
-                f"or line ends between double quotes."
+                f"{where} has {number_of(len(row), 'cell')}, and the first line {len(header.names)}; put texts with "
+                f"commas, quotes or line ends between double quotes."
             )
         yield where, dict(zip(header.names, row, strict=True))
 

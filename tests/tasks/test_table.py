@@ -132,6 +132,7 @@ def test_a_folder_says_its_splits_by_the_names_of_its_files(tmp_path):
         ("a.csv", "Context,label\na,b\n", "did you mean 'Context'. Rename it to context"),
         ("a.csv", "context,x\na,b\n", "name one of them label"),
         ("a.csv", "context,label\na,b,c\n", "Row 1 of .* has 3 cells, and the first line 2"),
+        ("a.csv", "context,label\na\n", "Row 1 of .* has 1 cell, and the first line 2"),
         ("a.csv", 'context,label\na,"b\n', "is not valid CSV in the row that begins with 'a,.*a quote is not closed"),
         ("a.csv", b"context,label\na,\xff\n", "is not in UTF-8"),
         ("a.jsonl", '{"context": "a", "label": ["b", " "]}', "Row 1 of .* has an empty context or label"),
