@@ -808,7 +808,7 @@ class Ranker:
         second = None if rerank is None else rerank.identity
         problem = None if known is None else misfit(known, self.identity, second, rerank_top)
         used = None if known is None or problem else known.map
-        none = checked_none(none, used)
+        none = checked_none(none, used, problem)
         decided = []
         for context, (own, scores, note) in zip(asked, scores_of_options(self.model, asked, options), strict=True):
             last = None if rerank is None else rerank_scores(rerank.model, context, own, scores, rerank_top)[None]

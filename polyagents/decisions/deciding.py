@@ -82,13 +82,18 @@ def decisions_of(
     return found
 
 
-def checked_none(none: Any, calibrated: ScoreMap | None) -> bool | float | None:
-    """Return `none` as Python's own value; refuse, with an InputError, an exit that no calibration can give."""
+def checked_none(none: Any, calibrated: ScoreMap | None, problem: str | None = None) -> bool | float | None:
+    """Return `none` as Python's own value; refuse, with an InputError, an exit that no calibration can give.
+
+    Args:
+        problem: why a calibration that there is does not hold.
+    """
     none = python_value(none)
     if none is None or none is False:
         return none
     if calibrated is None:
-        raise InputError("none needs probabilities, and this model is not calibrated: run polyagents calibrate first.")
+        why = problem or "This model is not calibrated: run polyagents calibrate first."
+        raise InputError(f"none needs probabilities. {why}")
     if none is True and calibrated.none_bias is None:
         raise InputError(
             "The calibration has seen no example without a right option; calibrate with some, or give none=0.5 to "

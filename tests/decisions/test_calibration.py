@@ -259,6 +259,8 @@ def test_a_calibration_goes_with_its_model_and_no_other(kind, model, tmp_path):
     changed = ranker.decide("i like red", options)
     assert not changed.calibrated and changed.probability is None
     assert changed.notes == ("The model has changed since it was calibrated: run polyagents calibrate again.",)
+    with pytest.raises(InputError, match=r"none needs probabilities\. The model has changed since it was calibrated"):
+        ranker.decide("i like red", options, none=0.5)
     cut = Ranker.load(file, text_truncate=8).decide("i like red", options)
     assert not cut.calibrated
 
