@@ -69,7 +69,7 @@ def test_a_reply_comes_with_its_rivals(page, url, served):
     expect(reply.locator(".text")).to_have_text(best.text)
     facts = reply.locator("summary")
     expect(facts).to_contain_text(f"score {best.score:.4f}")
-    expect(facts).to_contain_text(" ms")
+    expect(facts).to_contain_text(f" ms · {len(rivals)} rivals")
     expect(reply.locator("table")).to_be_visible()
     expect(reply.locator("td:last-child")).to_have_text([rival.text for rival in rivals])
     expect(reply).to_contain_text(f"of 4 candidates ({served.source})")

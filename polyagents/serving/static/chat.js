@@ -28,6 +28,10 @@ function make(name, className, text) {
   return made;
 }
 
+function counted(number, noun) {
+  return `${number} ${noun}${number === 1 ? "" : "s"}`;
+}
+
 function shownScore(score) {
   return score === null ? "no number" : score.toFixed(4);
 }
@@ -41,10 +45,10 @@ function shownTurn(turn, place) {
     item.firstChild.textContent = "A person should reply to this.";
   }
   const [best, ...rivals] = turn.hand_over ? [turn.matches[0], ...turn.matches] : turn.matches;
-  const with_others = turn.together > 1 ? `, ranked with ${turn.together - 1} other` + (turn.together > 2 ? "s" : "") : "";
+  const with_others = turn.together > 1 ? `, ranked with ${counted(turn.together - 1, "other")}` : "";
   const details = make("details", "facts");
   const sure = turn.probability === null || turn.probability === undefined ? "" : `${(100 * turn.probability).toFixed(0)} % sure · `;
-  const facts = `${sure}score ${shownScore(best.score)} · ${turn.ms.toFixed(1)} ms${with_others} · ${rivals.length} rivals`;
+  const facts = `${sure}score ${shownScore(best.score)} · ${turn.ms.toFixed(1)} ms${with_others} · ${counted(rivals.length, "rival")}`;
   details.open = place === state.turns.length - 1; // of the newest reply
   details.append(make("summary", "", facts));
   const table = make("table", "rivals");
@@ -141,7 +145,7 @@ async function streamed(response) {
 function happened(name, data) {
   if (name === "error") throw new Error(data.error);
   if (name === "reply") return data;
-  if (name === "queued") say(data.ahead ? `${data.ahead} requests wait before this one` : "queued");
+  if (name === "queued") say(data.ahead ? `before this one: ${counted(data.ahead, "request")}` : "queued");
   if (name === "ranking") say(`ranking ${data.candidates.size.toLocaleString("en")} candidates`);
   return null;
 }
