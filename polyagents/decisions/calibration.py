@@ -229,10 +229,12 @@ def misfit(found: Calibration, model: Identity, second: Identity | None, rerank_
     made_for = found.made_for
     if made_for.model != str(model):
         return "The model has changed since it was calibrated: run polyagents calibrate again."
-    if (made_for.reranker is None) != (second is None):
-        return f"The model was calibrated with{'out' if second else ''} a re-ranker: run polyagents calibrate again."
+    if made_for.reranker is not None and second is None:
+        return "The model was calibrated with a re-ranker: give it, too, or run polyagents calibrate without it."
+    if made_for.reranker is None and second is not None:
+        return "The model was calibrated without a re-ranker: leave it out, or run polyagents calibrate with it."
     if second is not None and (made_for.reranker, made_for.rerank_top) != (str(second), rerank_top):
-        return "The re-ranker, or the size of its shortlist, has changed since the calibration: calibrate again."
+        return "The re-ranker, or the size of its shortlist, has changed: give the earlier ones, or calibrate again."
     return None
 
 
