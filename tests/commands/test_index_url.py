@@ -142,7 +142,7 @@ def test_a_chat_over_an_engine_is_that_over_its_file(address, trained, chat, fil
     assert "--index-url holds vectors, and a cross-encoder has none" in said[-1]
     said = ends_with_2("eval_model", "-mf", trained("poly"), "-t", SAMPLE, "--eval-candidates", "fixed",
                        "--index-url", url)  # fmt: skip
-    assert "evaluate with --fixed-candidates-path" in said[-1]
+    assert "give their texts, or --fixed-candidates-path" in said[-1]
 
 
 def test_a_strangers_model_file_does_not_decide_whom_we_ask(model, chat, file):

@@ -216,7 +216,9 @@ class EngineCandidates(Index):
 
     def scores(self, query: Query) -> Tensor:
         """Refuse: an engine finds only the best candidates."""
-        raise InputError("An engine finds the best candidates only; for all scores, give their texts or file.")
+        raise InputError(
+            "An engine finds the best candidates only; for all scores, give their texts, or --fixed-candidates-path."
+        )
 
     def texts_of(self, indices: Sequence[int] | np.ndarray) -> list[str]:
         """Return the texts of candidates, in the order of their ids; an EngineError says if one was removed."""
