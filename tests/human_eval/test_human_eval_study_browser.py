@@ -43,6 +43,7 @@ def test_the_path_of_a_participant(chromium, shop, window):
         page = context.new_page()
 
         def look(name):
+            page.wait_for_load_state()  # a click leads to the next page, whose style may not be there yet
             wide = page.evaluate("document.documentElement.scrollWidth - innerWidth")
             assert wide <= 0, f"{name} is {wide} pixels too wide"
             if folder:
