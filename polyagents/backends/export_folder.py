@@ -141,9 +141,13 @@ def publish(folder: str, manifest: ExportManifest, runtime: Runtime) -> None:
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read_manifest(model_file: str, runtime: Runtime) -> ExportManifest:
-    """Read the manifest of a model's export; an InputError says if there is none, or it is damaged."""
-    folder, again = folder_of(model_file, runtime), export_command(model_file, runtime)
+def read_manifest(model_file: str, runtime: Runtime, again: str) -> ExportManifest:
+    """Read the manifest of a model's export; an InputError says if there is none, or it is damaged.
+
+    Args:
+        again: the command that exports the model.
+    """
+    folder = folder_of(model_file, runtime)
     try:
         manifest = read_fields(os.path.join(folder, MANIFEST), ExportManifest)
         if manifest.format != FORMAT:
@@ -157,7 +161,7 @@ def read_manifest(model_file: str, runtime: Runtime) -> ExportManifest:
     return manifest
 
 
-def checked_graphs(model_file: str, runtime: Runtime, manifest: ExportManifest) -> list[GraphFiles]:
+def checked_graphs(model_file: str, runtime: Runtime, manifest: ExportManifest, again: str) -> list[GraphFiles]:
     """Return the graphs that a manifest names; an InputError says if a file is missing, or not what was written."""
     folder = folder_of(model_file, runtime)
     try:
@@ -171,7 +175,6 @@ def checked_graphs(model_file: str, runtime: Runtime, manifest: ExportManifest) 
                     raise ValueError(f"{graph.stem}{ending} is missing, or not what was exported")
     except (OSError, ValueError) as error:
         reason = getattr(error, "strerror", None) or error
-        again = export_command(model_file, runtime)
         raise InputError(f"The export in {folder} is damaged ({reason}); export again with {again}.") from error
     return graphs
 

@@ -26,11 +26,14 @@ from polyagents.ranking.ranking_model import RankingModel
 TRACES = ("Exception from ", "Check '")  # how lines of OpenVINO's errors begin that name its own code
 
 
-def use_runtime(model: RankingModel, model_file: str, runtime: Runtime) -> "dict[str, ExportedBackbone]":
+def use_runtime(
+    model: RankingModel, model_file: str, runtime: Runtime, again: str | None = None
+) -> "dict[str, ExportedBackbone]":
     """Let a runtime compute a model's encoders.
 
     Args:
         model_file: next to which the export is; the model has its weights.
+        again: the command that errors name, which exports the model; `export`, if not given.
 
     Returns:
         What computes instead of each encoder's backbone, by the encoder's name.
@@ -46,19 +49,21 @@ def use_runtime(model: RankingModel, model_file: str, runtime: Runtime) -> "dict
             f"give --backend openvino."
         )
     runtime.require()
-    manifest = read_manifest(model_file, runtime)
+    again = again or export_command(model_file, runtime)
+    manifest = read_manifest(model_file, runtime, again)
     encoders = encoders_of(model.module)
     if manifest.encoders != fingerprints(encoders):
         raise InputError(
             f"{folder_of(model_file, runtime)} was exported from other weights than {model_file} has; export "
-            f"again with {export_command(model_file, runtime)}."
+            f"again with {again}."
         )
-    graphs = checked_graphs(model_file, runtime, manifest)
+    graphs = checked_graphs(model_file, runtime, manifest, again)
     quantized = f"{runtime.name} int8" if manifest.int8 else None
     made = {}
+    folder = folder_of(model_file, runtime)
     for name, encoder in encoders.items():
         own = [graph for graph in graphs if graph.encoder == name]
-        encoder.backend = made[name] = ExportedBackbone(model_file, runtime, own, encoder, quantized)
+        encoder.backend = made[name] = ExportedBackbone(folder, runtime, own, encoder, quantized, again)
     model.weights_changed()
     return made
 
@@ -70,11 +75,17 @@ class ExportedBackbone:
     """
 
     def __init__(
-        self, model_file: str, runtime: Runtime, graphs: list[GraphFiles], encoder: Encoder, quantized: str | None
+        self,
+        folder: str,
+        runtime: Runtime,
+        graphs: list[GraphFiles],
+        encoder: Encoder,
+        quantized: str | None,
+        again: str,
     ):
         self.runtime, self.name, self.width, self.quantized = runtime, runtime.name, encoder.width, quantized
         self.exported = Versions(encoder.backbone)
-        self.folder, self.again = folder_of(model_file, runtime), export_command(model_file, runtime)
+        self.folder, self.again = folder, again
         self.files = {graph.signature: graph for graph in graphs}
         self.graph = functools.cache(self._loaded)
 

@@ -56,8 +56,7 @@ def use_fastest(model: RankingModel, model_file: str) -> None:
     try:
         if (path := exported_path(model, model_file, runtime)) is None:
             raise InputError(f"these weights have no export; run {command('tune', '-mf', model_file)}.")
-        for backend in use_runtime(model, path, runtime).values():
-            backend.load_all()  # so that no answer depends on what becomes of the files
+        use_export(model, path, model_file, runtime)
     except InputError as error:
         for encoder in encoders_of(model.module).values():
             encoder.backend = None
@@ -78,7 +77,7 @@ def tune(model: RankingModel, model_file: str) -> tuple[Times, dict[str, str]]:
     """
     encoders = encoders_of(model.module)
     ways: dict[str, Callable[[], object]] = {}
-    refused, cache = {}, cache_path(model, fingerprints(encoders))
+    refused = {}
 
     def use(backends: Mapping[str, Backend]) -> None:
         for name, encoder in encoders.items():
@@ -91,11 +90,7 @@ def tune(model: RankingModel, model_file: str) -> tuple[Times, dict[str, str]]:
             if model.precision == "fp16" or (model.precision == "bf16" and not (runtime.has_bf16 and has_bf16())):
                 raise InputError(f"It does not compute in {model.precision} on this machine.")
             runtime.require()
-            if (path := exported_path(model, model_file, runtime)) is None:
-                path = cache
-                os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
-                export_model(model, path, name)
-            backends = use_runtime(model, path, runtime)
+            backends = use_good_export(model, model_file, runtime)
             use(backends)
             ways[name] = functools.partial(use, backends)
         except (InputError, OSError) as error:
@@ -103,6 +98,32 @@ def tune(model: RankingModel, model_file: str) -> tuple[Times, dict[str, str]]:
     times = measured_once(what_is_measured(model), ways, anew=True)
     ways[min(times, key=lambda one: times[one])]()
     return times, refused
+
+
+def use_good_export(model: RankingModel, model_file: str, runtime: Runtime) -> Mapping[str, Backend]:
+    """Let a runtime compute from a model's export; without one, or if the cache's is damaged, export into the cache."""
+    path = exported_path(model, model_file, runtime)
+    if path is not None:
+        try:
+            return use_export(model, path, model_file, runtime)
+        except InputError:
+            if path == model_file:  # which is not ours to replace
+                raise
+    path = cache_path(model, fingerprints(encoders_of(model.module)))
+    os.makedirs(os.path.dirname(path), mode=0o700, exist_ok=True)
+    export_model(model, path, runtime.name)
+    return use_export(model, path, model_file, runtime)
+
+
+def use_export(model: RankingModel, path: str, model_file: str, runtime: Runtime) -> Mapping[str, Backend]:
+    """Let a runtime compute from an export, all of which is read now: no answer depends on what becomes of its files.
+
+    An InputError names the command that exports again: `tune`, if the export is the cache's.
+    """
+    backends = use_runtime(model, path, runtime, None if path == model_file else command("tune", "-mf", model_file))
+    for backend in backends.values():
+        backend.load_all()
+    return backends
 
 
 def call(model: RankingModel) -> None:
@@ -126,7 +147,7 @@ def exported_path(model: RankingModel, model_file: str, runtime: Runtime) -> str
     prints = fingerprints(encoders_of(model.module))
     for path in (model_file, cache_path(model, prints)):
         with contextlib.suppress(InputError):
-            found = read_manifest(path, runtime)
+            found = read_manifest(path, runtime, again="")
             is_ours = path == model_file or belongs_to_user(folder_of(path, runtime))
             if is_ours and found.encoders == prints and not found.int8:  # whose scores are others
                 return path

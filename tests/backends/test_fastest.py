@@ -137,6 +137,16 @@ def test_answers_do_not_depend_on_the_files_of_the_cache(damage, trained, cache,
     assert found.rank("hi", REPLIES)
 
 
+@pytest.mark.parametrize("damage", [lambda file: os.truncate(file, 100), os.remove])
+def test_tune_replaces_a_damaged_export_of_the_cache(damage, trained, cache, wins, capsys):
+    wins("onnx")
+    tuned(trained("bi"))
+    damage(next((cache / "exports").glob("*/*.onnx")))
+    assert auto(trained("bi")) == "torch-fp32"
+    assert f"export again with polyagents tune -mf {trained('bi')}." in capsys.readouterr().err
+    assert not tuned(trained("bi"))[1] and auto(trained("bi")) == "onnx-fp32"
+
+
 def test_an_export_that_somebody_else_made_is_not_read(trained, wins, monkeypatch):
     wins("onnx")
     tuned(trained("bi"))
