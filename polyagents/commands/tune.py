@@ -4,7 +4,8 @@ import argparse
 from collections.abc import Mapping
 from typing import Any
 
-from polyagents.arguments import CommandParser, add_precision_flag, model_overrides
+from polyagents.arguments import AUTO, CommandParser, add_precision_flag, model_overrides
+from polyagents.errors import InputError
 from polyagents.zoo.datapath import add_datapath_flag, datapath
 
 
@@ -23,7 +24,8 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Measure, and print a line for each runtime, the fastest first."""
-    from polyagents.backends.fastest import tune  # imports torch: errors in flags are reported before
+    from polyagents import timings  # imports torch, as the next lines do: errors in flags are reported before
+    from polyagents.backends.fastest import tune, what_is_measured
     from polyagents.ranker import Ranker
     from polyagents.zoo.resolve import zoo_file
 
@@ -34,4 +36,9 @@ def run(opt: Mapping[str, Any]) -> None:
         print(f"{name:<10}{1000 * seconds:.1f} ms")
     for name, reason in refused.items():
         print(f"{name:<10}{reason}")
-    print(f"--backend auto: {model.backend}")
+    if timings.remembered(what_is_measured(model)) != times:
+        raise InputError(
+            f"{timings.folder()} cannot be written to, so --backend {AUTO} does not learn these times; let the "
+            f"environment variable {timings.FOLDER} name a folder that can be."
+        )
+    print(f"--backend {AUTO}: {model.backend}")

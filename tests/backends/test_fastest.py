@@ -147,6 +147,14 @@ def test_tune_replaces_a_damaged_export_of_the_cache(damage, trained, cache, win
     assert not tuned(trained("bi"))[1] and auto(trained("bi")) == "onnx-fp32"
 
 
+def test_tune_says_that_its_times_cannot_be_kept(trained, cache, wins, capsys):
+    wins("torch")
+    cache.write_text("a file")
+    with pytest.raises(InputError, match=f"cache cannot be written to, so --backend auto .* {timings.FOLDER} "):
+        own("tune", "-mf", trained("bi"))
+    assert capsys.readouterr().out.startswith("torch ")
+
+
 def test_an_export_that_somebody_else_made_is_not_read(trained, wins, monkeypatch):
     wins("onnx")
     tuned(trained("bi"))
