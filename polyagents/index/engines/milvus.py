@@ -188,10 +188,19 @@ class Milvus:
         except MilvusException as error:
             reason = first_line(ValueError(error.message))
             if reason == "Open local milvus failed":
-                reason = "another process may have it open; several can ask a server, milvus-lite server --data-dir"
+                reason = unopened(self.where)
             raise EngineError(f"Milvus at {self.where} {what}: {reason}.") from error
         except OSError as error:
             raise EngineError(f"Milvus at {self.where} {what}: {first_line(error)}.") from error
+
+
+def unopened(folder: str) -> str:
+    """Say why Milvus Lite has not opened a folder, since its error does not."""
+    if not os.path.isdir(folder):
+        return "it is a file, not a folder" if os.path.exists(folder) else "the folder cannot be made"
+    if not os.access(folder, os.W_OK):
+        return "the folder cannot be written to"
+    return "another process may have it open; several can ask a server, milvus-lite server --data-dir"
 
 
 class MilvusCollection(Collection):

@@ -315,6 +315,16 @@ def test_a_wrong_url_is_refused_in_one_sentence_without_its_password(url, senten
     assert "secret" not in str(raised.value) and "\n" not in str(raised.value)
 
 
+@pytest.mark.parametrize(
+    ("where", "sentence"),
+    [("a_file.db", "it is a file, not a folder"), ("/proc/none.db", "the folder cannot be made")],
+)
+def test_why_milvus_lite_opens_no_folder(where, sentence, tmp_path):
+    (tmp_path / "a_file.db").write_text("not a folder")
+    with pytest.raises(EngineError, match=f"{where} cannot be opened: {sentence}.$"):
+        open_engine(f"milvus:{tmp_path / where}/replies", make=True)
+
+
 def test_a_url_is_shown_without_users_passwords_and_parameters():
     assert without_secrets("postgresql://me:se:cret@h:5/d/n?sslpassword=x") == "postgresql://h:5/d/n"
     assert without_secrets("postgresql:///d/n?host=/run/pg&password=x") == "postgresql:///run/pg/d/n"
