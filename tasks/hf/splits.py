@@ -67,8 +67,13 @@ class DatasetColumns:
             InputError: a column holds something else than texts, or no text where there must be one.
         """
         (context, *more), labels = self.texts(row, self.context, where) or [""], self.texts(row, self.label, where)
-        if more or not context or not labels:
-            column = self.label if context and not more else self.context
+        if more:
+            raise InputError(
+                f"{where} has {1 + len(more)} texts in the column {self.context}; join the turns of a dialogue to one "
+                f"text, with a line end between them."
+            )
+        if not context or not labels:
+            column = self.label if context else self.context
             raise InputError(f"{where} has no text in the column {column}; remove such rows.")
         negatives = [text for name in self.negatives for text in self.texts(row, name, where)]
         return {"text": context, "labels": labels, "negatives": [text for text in negatives if text not in labels]}
