@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import CommandParser, Whole
-from polyagents.console import Bar, decimals
+from polyagents.console import Bar, command, decimals
 from polyagents.files.own_folder import own_folder
 
 if TYPE_CHECKING:
@@ -178,6 +178,6 @@ def run(opt: Mapping[str, Any]) -> list[Result]:
     longest = max(test, key=len)
     ranker = Ranker.load(os.path.join(output, "poly", "M"))
     converse(ranker, [(turn.text, turn.label) for turn in longest], everything)
-    chat = f"polyagents interactive -mf {output}/poly/M"
+    chat = command("interactive", "-mf", os.path.join(output, "poly", "M"))
     print(f"\nTalk to it yourself (first line: a persona, such as 'your persona: i own a dog .'):\n  .venv/bin/{chat}")
     return results

@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from polyagents.backbone_files import folder_of, read_config
-from polyagents.console import say
+from polyagents.console import command, say
 from polyagents.errors import InputError
 from polyagents.files.python_arguments import path_text
 from polyagents.model_files import classifiers, hub, initial_weights, model_folder, sentence_transformers_import
@@ -52,10 +52,10 @@ def model_from_encoder(encoder: Any, architecture: str, tokenizer: Any) -> Ranki
             f"(-m cross, architecture='cross'); a bi-encoder of its encoder has to be trained, with --backbone."
         )
     as_is = "bi" if classifier is None else "cross"
+    train = command("train_model", "-m", find(kind).short_name, "--backbone", name)
     raise InputError(
         f"{name} has no trained head of a {find(kind).label}: what is not in it would be random, and so would the "
-        f"scores. Take it as it is (-m {as_is}, architecture={as_is!r}), or train: polyagents train_model "
-        f"-m {find(kind).short_name} --backbone {name}."
+        f"scores. Take it as it is (-m {as_is}, architecture={as_is!r}), or train: {train}."
     )
 
 

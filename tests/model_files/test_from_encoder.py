@@ -373,9 +373,11 @@ def test_what_is_no_encoder(trained, folders, tmp_path):
     assert "no architecture pole (did you mean poly?)" in refusal(folders["bert"], "pole")
     with pytest.raises(InputError, match=r"ranks as it is with Ranker\.from_encoder"):
         Ranker.load(folders["bert"])
+    shutil.copytree(folders["bert"], tmp_path / "a b")
     for kind in ("poly", "uni", "cross"):
-        said = refusal(folders["bert"], kind)
-        assert f"no trained head of a {kind}-encoder" in said and f"train_model -m {kind}" in said
+        said = refusal(tmp_path / "a b", kind)
+        assert f"no trained head of a {kind}-encoder" in said
+        assert f"train_model -m {kind} --backbone '{tmp_path / 'a b'}'." in said
 
 
 def test_folders_that_are_incomplete(folders, tmp_path):
