@@ -28,6 +28,7 @@ from commands import (
 from datasets import Dataset
 
 from polyagents import InputError, Ranker
+from polyagents.console import number_of
 from polyagents.models.architecture import find
 from polyagents.parlai_agents.ranker_agent import RankerAgent
 from polyagents.ranking.candidate_set import Candidate, Label
@@ -381,10 +382,11 @@ def test_an_example_ranks_its_own_candidates_or_the_labels_of_its_batch(kind, wh
         )
     means = {name: np.mean([one[name] for one in expected]) for name in expected[0]}
     assert listener.evaluations[-1][1] == pytest.approx(means, abs=1e-4)
-    lack = means["no_candidates"]
+    lack = int(means["no_candidates"])
     said = f", among {means['candidates']:.4g} candidates on average"
     batch = "the labels of their batch"
-    said += f" ({batch if lack == 13 else f'their own; {lack:.0f} examples without any: {batch}'})"
+    some = f"their own; {number_of(lack, 'example')} without any: {batch}"
+    said += f" ({batch if lack == 13 else some})"
     assert [line.endswith(said) for line in capsys.readouterr().err.splitlines() if "among" in line] == [True] * 3
 
 
