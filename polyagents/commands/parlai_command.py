@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from polyagents.arguments import with_hyphens
-from polyagents.commands.names import AGENTS, BY_EVERY_NAME, OWN_COMMANDS, PARLAI_COMMANDS
+from polyagents.commands.names import AGENTS, BY_EVERY_NAME, OWN_COMMANDS, PARLAI_COMMANDS, TRAIN_COMMANDS
 from polyagents.console import LOADING, command, waiting
 from polyagents.errors import InputError
 from polyagents.faults import INSTALL_PARLAI, OF_PARLAI, parlai_is_installed
@@ -73,15 +73,16 @@ def check_model_file(arguments: Sequence[str]) -> None:
         )
     if file and not os.path.basename(file) and not os.path.isdir(file):
         raise InputError(f"{file} is not the name of a file; remove the {os.sep} at its end.")
+    trains = BY_EVERY_NAME.get(arguments[0]) in TRAIN_COMMANDS
     partner = values_in(arguments).get("--partner-model-file")
     for path, instead in (
-        (None if names_a_model(arguments) else file, "start a new model with --model poly|bi|uni|cross"),
-        (partner, "omit --partner-model-file"),
+        (None if names_a_model(arguments) else file, ", or start a new model with --model poly|bi|uni|cross" * trains),
+        (partner, ", or omit --partner-model-file"),
     ):
         if path and not path.startswith(OF_ZOO) and not os.path.exists(f"{path}.opt"):
             raise InputError(
-                f"There is no trained model at {path} ({path}.opt is missing). Give the --model-file of train_model, "
-                f"or {instead}."
+                f"There is no trained model at {path} ({path}.opt is missing). Give the --model-file of "
+                f"train_model{instead}."
             )
     for argument in arguments:
         if argument.startswith(f"zoo:{GROUP}/") and argument.endswith("/model"):

@@ -105,7 +105,12 @@ MISTAKES = [
     ),
     (("eval_model", "-mf", str(VERSION_0_1 / "bi"), *SAMPLE_TASK, "-dt", "train"), "with --datatype train:evalmode"),
     (("mp_eval", "-mf", str(VERSION_0_1 / "bi"), *SAMPLE_TASK, "--distributed-world-size", "0"), "number of processes"),
-    (("self_chat", "-mf", str(VERSION_0_1 / "bi"), "--partner-model-file", "nope"), "no trained model at nope"),
+    (("rank", "-mf", "nope"), "no trained model at nope (nope.opt is missing). Give the --model-file of train_model."),
+    (("train", "-mf", "nope", *SAMPLE_TASK), "of train_model, or start a new model with --model"),
+    (
+        ("self_chat", "-mf", str(VERSION_0_1 / "bi"), "--partner-model-file", "nope"),
+        "no trained model at nope (nope.opt is missing). Give the --model-file of train_model, or omit --partner",
+    ),
     *(
         ((chat, "-mf", str(VERSION_0_1 / "bi"), "-bs", "3", "--loglevel", "error"), "--batchsize 3: a chat is one")
         for chat in ("interactive", "self_chat")
