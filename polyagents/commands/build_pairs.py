@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyagents.arguments import CommandParser, positive_int
-from polyagents.console import say
+from polyagents.console import command, say
 
 
 def parser() -> argparse.ArgumentParser:
@@ -46,8 +46,11 @@ def run(opt: Mapping[str, Any]) -> None:
 
     made = build(PairsPlan(opt["source"], opt["outdir"], opt["context_lines"], opt["valid_examples"]))
     counts = describe_counts(made["counts"])
+    train = command(
+        "train_model", "-m", "bi", "-mf", "M", "-t", "polyagents.tasks.pairs", "--pairs-path", opt["outdir"]
+    )
     say(
         f"{opt['outdir']}: {made['examples']['train']:,} pairs to train on, {made['examples']['valid']:,} to "
-        f"validate with ({counts}). Train: -t polyagents.tasks.pairs --pairs-path {opt['outdir']}"
+        f"validate with ({counts}). Train: {train}"
     )
     print(json.dumps(made["examples"] | {"counts": made["counts"]}))

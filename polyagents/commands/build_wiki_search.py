@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyagents.arguments import CommandParser, Whole, positive_int, seed_number
-from polyagents.console import say
+from polyagents.console import command, say
 from polyagents.threads import available_cores
 
 
@@ -45,9 +45,8 @@ def run(opt: Mapping[str, Any]) -> None:
     sizes = Sizes(opt["valid_examples"], opt["test_examples"], opt["eval_pool"])
     folder = opt["outdir"]
     made = build(WikiPlan(opt["source"], folder, opt["seed"], sizes, opt["workers"] or available_cores()))
-    say(
-        f"{folder}: {made['examples']['train']:,} examples to train on. Train: train_model -t "
-        f"polyagents.tasks.wiki_search --wiki-search-path {folder} --eval-candidates fixed "
-        f"--fixed-candidates-path {os.path.join(folder, 'pool.txt')} -m bi -mf M"
-    )
+    task = ("-t", "polyagents.tasks.wiki_search", "--wiki-search-path", folder)
+    pool = ("--eval-candidates", "fixed", "--fixed-candidates-path", os.path.join(folder, "pool.txt"))
+    train = command("train_model", "-m", "bi", "-mf", "M", *task, *pool)
+    say(f"{folder}: {made['examples']['train']:,} examples to train on. Train: {train}")
     print(json.dumps(made["examples"] | {"pages": made["pages"]["pages"], "seed": opt["seed"]}))

@@ -111,7 +111,7 @@ def write_parlai(model: "RankingModel", file: str) -> str:
             with contextlib.suppress(FileNotFoundError):
                 os.remove(f"{file}{part}")
         raise
-    return f"{file} is a model file of ParlAI's: parlai eval_model -mf {file} -t TASK"
+    return f"{file} is a model file of ParlAI's: parlai eval_model -mf {shlex.quote(file)} -t TASK"
 
 
 WRITERS = {

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import Real, positive_int
 from polyagents.commands.task_parser import TaskCommandParser
-from polyagents.console import number_of, say
+from polyagents.console import command, number_of, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write
 from polyagents.files.hashing import utf8
@@ -151,10 +151,9 @@ def report_mined(opt: Mapping[str, Any], counts: "Counts", skipped: int, candida
         f"candidates an example; {counts.random:,} negatives are random."
     )
     second = "2" if "fromfile" in opt["task"] else ""  # the task's own flags are taken
-    task = f"fromfile:parlaiformat{second} --fromfile-datapath{second}"
-    task = "polyagents.tasks.hf --hf-dataset" if is_json_lines(opt["outfile"]) else task
-    say(
-        f"Train on it: train_model -t {task} {opt['outfile']} --candidates inline -et {opt['task']} (and the flags "
-        f"of that task)"
-    )
+    task = (f"fromfile:parlaiformat{second}", f"--fromfile-datapath{second}")
+    if is_json_lines(opt["outfile"]):
+        task = ("polyagents.tasks.hf", "--hf-dataset")
+    train = command("train_model", "-t", *task, opt["outfile"], "--candidates", "inline", "-et", opt["task"])
+    say(f"Train on it: {train} (and the flags of that task)")
     print(json.dumps(line))

@@ -3,6 +3,7 @@
 import importlib.metadata
 import itertools
 import os
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import Any
@@ -98,7 +99,9 @@ def check_is_theirs(arguments: Sequence[str]) -> None:
     file, given = model_file(arguments) or "M", values_in(arguments)
     agent = given.get("-m") or given.get("--model") or parlai_options.read(file).get("model")
     if str(agent).startswith("polyagents:"):
-        raise InputError(f"{name} cannot read a model of polyagents; give polyagents {instead.format(file=file)}.")
+        raise InputError(
+            f"{name} cannot read a model of polyagents; give polyagents {instead.format(file=shlex.quote(file))}."
+        )
 
 
 def values_in(arguments: Sequence[str]) -> dict[str, str]:

@@ -117,7 +117,7 @@ MISTAKES = [
     ),
     (("vacuum", "-mf", str(VERSION_0_1 / "bi")), "vacuum cannot read a model of polyagents; give polyagents convert"),
     (("torchscript", "-mf", str(VERSION_0_1 / "bi")), "give polyagents export -mf"),
-    (("torchscript", "-m", "poly", "-mf", "M"), "give polyagents export -mf M --to onnx"),
+    (("torchscript", "-m", "poly", "-mf", "a model"), "give polyagents export -mf 'a model' --to onnx"),
 ]
 
 
