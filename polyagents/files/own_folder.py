@@ -84,8 +84,10 @@ def check_out_file(flag: str, path: str, inputs: Iterable[str | None] = ()) -> N
     for source in filter(None, inputs):
         own = os.path.realpath(source)
         parts = [f"{own}{checkpoint}{part}" for checkpoint in ("", ".checkpoint") for part in MODEL_PARTS]
-        if target in parts or target.startswith(f"{own}{os.sep}"):
-            raise InputError(f"{flag} {path} would replace what is read from {source}; give another name.")
+        is_inside = target.startswith(f"{own}{os.sep}")  # a new file, too, may be read the next time
+        if target in parts or is_inside:
+            instead = "a name outside that folder" if is_inside else "another name"
+            raise InputError(f"{flag} {path} would replace what is read from {source}; give {instead}.")
 
 
 def files_read(opt: Mapping[str, Any]) -> list[str | None]:
