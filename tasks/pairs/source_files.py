@@ -61,7 +61,7 @@ def files_below(source: str) -> list[File]:
     for folder, below, names in os.walk(source):
         every += [os.path.join(folder, name) for name in names]
         below[:] = [name for name in below if not is_made_here(os.path.join(folder, name))]
-    found = sorted(path for path in every if unpacked(path).endswith(ENDINGS) or is_dump(path))
+    found = sorted(path for path in every if unpacked(path).lower().endswith(ENDINGS) or is_dump(path))
     if not found:
         raise InputError(
             f"{source} holds no file {' '.join(f'*{ending}' for ending in ENDINGS)} or {DUMP}*, packed as "
@@ -78,7 +78,7 @@ def is_made_here(folder: str) -> bool:
 def unpacked(path: str) -> str:
     """Return the name of a compressed file without the compression's suffix."""
     base, ending = os.path.splitext(path)
-    return base if ending in PACKED else path
+    return base if ending.lower() in PACKED else path
 
 
 def is_dump(path: str) -> bool:
@@ -134,7 +134,7 @@ def of_text(numbered: Iterator[tuple[str, int]], file: File, context_lines: int)
         if first[0].lstrip().startswith("["):
             raise InputError(f"{file.path} is a JSON array; give one object per line.")
         yield from of_json(every, file.name)
-    elif first[0].startswith("text:") and "\t" in first[0]:
+    elif is_parlai(first[0]):
         yield from of_parlai(every, file.name)
     else:
         yield from of_plain(every, file.name, context_lines)
@@ -142,9 +142,15 @@ def of_text(numbered: Iterator[tuple[str, int]], file: File, context_lines: int)
 
 def is_json(text: str, path: str) -> bool:
     """Return whether the lines of a file are JSON, by its name or by the first of them."""
-    if unpacked(path).endswith((".jsonl", ".ndjson", ".json")) or is_dump(path):
+    if unpacked(path).lower().endswith((".jsonl", ".ndjson", ".json")) or is_dump(path):
         return True
     return text.startswith("{") and isinstance(parsed(text), dict)
+
+
+def is_parlai(text: str) -> bool:
+    """Return whether a line is in ParlAI's text format, in which fields such as an id may come before the text."""
+    fields = text.split("\t")
+    return len(fields) > 1 and any(field.startswith("text:") for field in fields)
 
 
 def parsed(text: str) -> Any:

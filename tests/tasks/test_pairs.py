@@ -121,11 +121,12 @@ def test_contexts_of_several_lines(tmp_path):
     assert found == [("1", "2"), ("1\n2", "3"), ("2\n3", "4"), ("5", "6")]
 
 
-def test_parlais_text_format(tmp_path):
+@pytest.mark.parametrize("first", ["", "id:hello\t"])  # convert_to_parlai --ignore-fields '' writes it
+def test_parlais_text_format(first, tmp_path):
     lines = [
-        "text:hi\tlabels:hello|hey",
-        "text:how are you?\\nwell?\tlabels:fine\tepisode_done:True",
-        "text:bye\tlabels:see you\tepisode_done:True",
+        f"{first}text:hi\tlabels:hello|hey",
+        f"{first}text:how are you?\\nwell?\tlabels:fine\tepisode_done:True",
+        f"{first}text:bye\tlabels:see you\tepisode_done:True",
         "no field",
     ]
     found, counts = made_of(lines, tmp_path, "task.txt")
@@ -211,6 +212,15 @@ def test_threads_that_go_on_in_the_next_file(small, tmp_path):
         )
     build(tmp_path / "months", tmp_path / "data")
     assert sorted(pairs(tmp_path / "data")) == expected_pairs(lines)
+
+
+def test_a_folder_is_read_whatever_the_case_of_its_names(tmp_path):
+    (tmp_path / "talk").mkdir()
+    (tmp_path / "talk" / "A.TXT").write_text("one\ntwo\n")
+    (tmp_path / "talk" / "b.Jsonl").write_text('{"context": "hi", "label": "ho"}\n')
+    (tmp_path / "talk" / "C.TXT.GZ").write_bytes(gzip.compress(b"three\nfour\n"))
+    assert build(tmp_path / "talk", tmp_path / "data")["counts"] == {"pairs": 3}
+    assert sorted(pairs(tmp_path / "data")) == [("hi", "ho"), ("one", "two"), ("three", "four")]
 
 
 def test_dumps_with_the_named_fields_alone(tmp_path):
