@@ -100,7 +100,7 @@ def read_manifest(folder: str) -> dict[str, Any]:
         "There are no pairs in {folder} (manifest.json: {reason}); make them with polyagents build_pairs --source "
         "FILES --outdir {folder}."
     )
-    return data_manifest.read_manifest(folder, FORMAT, missing)
+    return data_manifest.read_manifest(folder, FORMAT, "context_lines", missing)
 
 
 def is_own(folder: str) -> bool:

@@ -12,14 +12,15 @@ MANIFEST = "manifest.json"
 FIELDS = {"options": dict[str, Any], "examples": dict[str, int], "shards": list[tuple[str, int]]}
 
 
-def read_manifest(folder: str, format: int, missing: str) -> dict[str, Any]:
+def read_manifest(folder: str, format: int, option: str, missing: str) -> dict[str, Any]:
     """Read the manifest of finished data.
 
     Args:
+        option: an option that only these data have: another task's folder looks the same otherwise.
         missing: the error message if there is none, with {folder} and {reason}.
 
     Raises:
-        InputError: there is none, or it is damaged, or a file of the data is missing.
+        InputError: there is none, or it is damaged or another task's, or a file of the data is missing.
     """
     path = os.path.join(folder, MANIFEST)
     try:
@@ -30,6 +31,8 @@ def read_manifest(folder: str, format: int, missing: str) -> dict[str, Any]:
         raise damaged(path, "is damaged") from error
     if not isinstance(found, dict) or not all(fits(found.get(name), hint) for name, hint in FIELDS.items()):
         raise damaged(path, "is damaged")
+    if option not in found["options"]:
+        raise InputError(f"{folder} holds data of another task ({MANIFEST} says which); give another folder.")
     if found["options"].get("format") != format:
         raise InputError(f"{path} is of another version; build the data again, into another folder.")
     if outside := [name for name, _ in found["shards"] if os.path.basename(name) != name]:

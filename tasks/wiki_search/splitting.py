@@ -135,4 +135,4 @@ def read_manifest(folder: str) -> dict[str, Any]:
         "There are no data for Wikipedia search in {folder} (manifest.json: {reason}); make them with polyagents "
         "build_wiki_search --source DUMP --outdir {folder}, or give --wiki-search-path."
     )
-    return data_manifest.read_manifest(folder, FORMAT, missing)
+    return data_manifest.read_manifest(folder, FORMAT, "seed", missing)

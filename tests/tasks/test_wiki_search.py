@@ -582,6 +582,15 @@ def test_no_data_and_data_that_are_damaged(data, tmp_path):
         teacher(copy)
 
 
+def test_data_of_another_task_are_refused_not_to_be_deleted(data, tmp_path):
+    (tmp_path / "talk.txt").write_text("one\ntwo\n")
+    own("build_pairs", "--source", tmp_path / "talk.txt", "--outdir", tmp_path / "pairs")
+    with pytest.raises(InputError, match=r"pairs holds data of another task .*; give another folder"):
+        teacher(tmp_path / "pairs")
+    with pytest.raises(InputError, match=r"data holds data of another task .*; give another folder"):
+        own("build_pairs", "--source", tmp_path / "talk.txt", "--outdir", data)
+
+
 @pytest.mark.parametrize("sizes", [[1], [3, 3, 2], [5, 1, 4]])
 def test_an_order_has_every_example_once_an_epoch(sizes):
     order = Order(sizes, 1)
