@@ -113,6 +113,13 @@ def test_vocabularies_that_do_not_fit(text, tmp_path):
         TextDictionary(opt | {"vocabulary": None, "task": "one"})
 
 
+def test_a_second_vocabulary_is_refused_without_saying_that_the_first_is_not_ours(text, tmp_path, refused):
+    once = build(tmp_path / "V", text, "--vocabulary-size", 290)
+    said = refused(text, "--vocabulary-size", 270, "--out", tmp_path / "V")
+    assert "V holds a tokenizer already; give another --out" in said
+    assert {path.name: path.read_bytes() for path in (tmp_path / "V").iterdir()} == once
+
+
 def test_bad_input(text, tmp_path, refused):
     out = ("--out", tmp_path / "V")
     (tmp_path / "empty.txt").write_text("\n \n")
