@@ -82,7 +82,11 @@ class Sample(PersonaTeacher):
 @contextlib.contextmanager
 def plain(path: str) -> Iterator[str]:
     """Give a path at which a file has no byte order mark, which ParlAI's reader takes for text."""
-    with opened(path) as file, tempfile.TemporaryDirectory() as folder:
+    try:
+        source = opened(path)
+    except OSError as error:
+        raise InputError(f"{path} cannot be read ({error.strerror}); delete its folder and run again.") from error
+    with source as file, tempfile.TemporaryDirectory() as folder:
         copy_of_file = path
         if without_mark(file).tell():
             copy_of_file = os.path.join(folder, os.path.basename(path))

@@ -277,11 +277,19 @@ def test_a_dialogue_without_a_right_answer_is_a_question_without_one(name, split
         assert after.num_examples() == before and first["labels"] == [] and len(first["label_candidates"]) == 100
 
 
-@pytest.mark.parametrize(("name", "split"), [("train_subtask_1.json", "train"), ("responses_subtask_1.tsv", "test")])
-def test_missing_files_are_named(name, split, datapath):
-    (datapath / "dstc7" / f"ubuntu_{name}").unlink()
-    with pytest.raises(InputError, match=f"cannot be read .*{name}|{name} cannot be read"):
-        teacher(DSTC7, split, datapath)
+@pytest.mark.parametrize(
+    ("task", "split", "name"),
+    [
+        (DSTC7, "train", "dstc7/ubuntu_train_subtask_1.json"),
+        (DSTC7, "test", "dstc7/ubuntu_responses_subtask_1.tsv"),
+        (UBUNTU, "valid", "Ubuntu/valid.csv"),
+        (CONVAI2, "valid", "ConvAI2/valid_self_original.txt"),
+    ],
+)
+def test_missing_files_are_named_with_what_to_do(task, split, name, datapath):
+    (datapath / name).unlink()
+    with pytest.raises(InputError, match=f"(?=.*{name}).* cannot be read .*delete (its|the) folder"):
+        teacher(task, split, datapath)
 
 
 # ---- Ubuntu V2 -----------------------------------------------------------------------------------------------------
