@@ -142,7 +142,7 @@ class Postgres:
         with self.sentences("cannot make a collection"), self.connection.transaction():
             if found := made.found():  # and may be in use: what follows would wait for whoever reads it
                 require_fields(f"PostgreSQL at {self.where}", found.fields, fields)
-                return found
+                return made  # not `found`, whose fields are in the table's order: records have their values in this one
             self.connection.execute(MAKE_LIST)
             self.connection.execute(
                 made.sql(

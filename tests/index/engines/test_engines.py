@@ -22,7 +22,9 @@ from polyagents.index.engines.engine import EngineError, candidate_ids
 from polyagents.index.engines.postgres import given_up_after
 from polyagents.index.engines.urls import open_engine, without_secrets
 from polyagents.index.exact import search
+from polyagents.index.filters import declared_fields, parse_filter
 from polyagents.index.in_memory import InMemoryCandidates
+from polyagents.index.records import ListedRecords
 from polyagents.index.texts import ListedTexts
 
 COUNT, WIDTH, MODEL = 1_200, 16, "a" * 64
@@ -211,6 +213,16 @@ def test_a_killed_build_is_resumed_and_never_seen_before_its_end(engine, monkeyp
 
     EngineCandidates.build(engine, MODEL, WIDTH, texts, going_on)
     assert encoded == texts.texts and len(EngineCandidates.open(engine, MODEL)) == COUNT
+
+
+def test_a_build_with_its_fields_in_another_order_keeps_each_value_in_its_field(engine):
+    given = {"id": "a1", "tenant": "a", "language": "en"}
+    for text, fields in (("0", ["tenant", "language"]), ("1", ["language", "tenant"])):
+        records = ListedRecords([{**given, "text": text}], declared_fields(fields), False)
+        EngineCandidates.build(engine, MODEL, WIDTH, records, encode)
+    found = EngineCandidates.open(engine, MODEL)
+    hits = found.search(query(1), 1, parse_filter({"tenant": "a", "language": "en"}, found.fields))
+    assert [one.texts for one in hits] == [["1"]] * len(hits)
 
 
 def test_a_new_models_candidates_take_the_place_of_the_old_ones_at_their_end(built, engine):
