@@ -17,6 +17,9 @@ stamp   := .venv/.installed
 tools   := .venv/.tools
 sources := setup.py constraints.txt pyproject.toml Makefile scripts/install.sh scripts/link_tree.py
 
+# Many containers set it: each process then compiles the 3,000 files that it imports, which is most of a command's time.
+export PYTHONDONTWRITEBYTECODE :=
+
 .PHONY: install demo test mutants lint docs links dist clean
 
 install: $(stamp)

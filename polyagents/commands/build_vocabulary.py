@@ -50,7 +50,7 @@ def run(opt: Mapping[str, Any]) -> None:
     if size > LARGEST:
         raise InputError(f"--vocabulary-size {size} is too large: a vocabulary has at most {LARGEST:,} entries.")
     if os.path.exists(os.path.join(folder, "tokenizer.json")):  # a backbone may be trained with it: it is not replaced
-        raise InputError(f"{folder} holds a tokenizer already; give another --out, or remove that folder.")
+        raise InputError(f"{folder} holds a tokenizer already; give another --out.")
     refuse_foreign(folder, "build_vocabulary", "--out")
     tokenizer = learn_bpe(lines_of_files(files) if files else texts_of_task(opt), size)
     found = tokenizer.get_vocab_size()
