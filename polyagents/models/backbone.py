@@ -4,7 +4,7 @@ import importlib.util
 import inspect
 import logging
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -12,8 +12,9 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from polyagents.backbone_files import folder_of, read_config
+from polyagents.backbone_files import CONFIG, folder_of, read_config
 from polyagents.errors import InputError, first_line
+from polyagents.files.tensors import is_finite
 from polyagents.models.model_options import SCRATCH, EncoderOptions
 from polyagents.network import is_offline
 from polyagents.surroundings import silent_transformers
@@ -126,7 +127,31 @@ def load_from_anywhere(
     config = read_config(name)
     if isinstance(transformers.MODEL_MAPPING.get(type(config), None), tuple):  # Funnel's: the first of its classes
         config.architectures = []
-    return kind.from_pretrained(name, config=config, **own, **quantized)
+    model, found = kind.from_pretrained(name, config=config, output_loading_info=True, **own, **quantized)
+    refuse_weights(model, found["missing_keys"], options.backbone)
+    return model
+
+
+def refuse_weights(model: Any, missing: Iterable[str], name: str) -> None:
+    """Refuse a model whose files lack weights of its backbone, or have some that are no numbers.
+
+    A head or a pooler may be missing.
+
+    Args:
+        missing: the names of the weights of `model` that no file has; they are random.
+    """
+    backbone = model.base_model
+    drop_pooler(backbone)
+    prefix = "" if backbone is model else f"{model.base_model_prefix}."
+    parts = {f"{prefix}{part}": weight for part, weight in backbone.named_parameters()}
+    if absent := [part for part in parts if part in set(missing)]:
+        raise InputError(
+            f"--backbone {name} lacks {len(absent)} of the {len(parts)} weights that its {CONFIG} asks for, such as "
+            f"{absent[0]}, which would be random; its files are incomplete, or name their weights in another way."
+        )
+    for part, weight in parts.items():
+        if weight.is_floating_point() and not is_finite(weight.detach()):
+            raise InputError(f"--backbone {name}: {part} has numbers that are not finite; give another model.")
 
 
 def drawn_at_random(config: "transformers.PretrainedConfig", attention: str | None, kind: Any) -> Any:

@@ -15,6 +15,7 @@ from backbones import SENTENCES, save
 from commands import SAMPLE, own, run
 from parlai.core.agents import create_agent
 from parlai.core.params import ParlaiParser
+from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 from tokenizers import Tokenizer, processors
@@ -393,6 +394,24 @@ def test_folders_that_are_incomplete(folders, tmp_path):
     assert "no fast tokenizer" in refusal(folder)
     folder = shutil.copytree(folders["bert"], tmp_path / "lengths")
     assert "lengths of texts cannot be read" in refusal(edited(folder, "tokenizer_config.json", model_max_length="x"))
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        (lambda name, weight: {} if "layer.1." in name else {name: weight}, "lacks 16 of the 37 weights"),
+        (lambda name, weight: {f"module.{name}": weight}, "lacks 37 of the 37 weights"),
+        (lambda name, weight: {name: weight / 0}, "numbers that are not finite"),
+    ],
+    ids=["a layer", "names of DistributedDataParallel", "not finite"],
+)
+def test_weights_that_would_give_random_scores(change, sentence, folders, tmp_path):
+    folder = shutil.copytree(folders["bert"], tmp_path / "bert")
+    changed = {}
+    for name, weight in load_file(folder / "model.safetensors").items():
+        changed |= change(name, weight)
+    save_file(changed, folder / "model.safetensors", metadata={"format": "pt"})
+    assert sentence in refusal(folder)
 
 
 def test_bi_encoders_that_are_not_ours(folders, tmp_path):
