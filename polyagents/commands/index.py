@@ -178,7 +178,9 @@ def in_engine(what: str, ranker: "Ranker", opt: Mapping[str, Any], cluster: "Clu
         report_missing(remove(engine, names), names)
     versions = engine.versions()
     if not versions:
-        raise InputError(f"{engine.where} has no candidates; build them with polyagents index build --index-url.")
+        raise InputError(
+            f"{engine.where} has no candidates named {engine.name}; build them with polyagents index build --index-url."
+        )
     for one in versions:
         line = {"model": one.model, "candidates": engine.collection(one).count(), "width": one.width}
         line |= {} if one.fields is None else {"fields": one.fields}

@@ -159,7 +159,7 @@ def test_what_cannot_be_is_said(address, file, trained, ends_with_2, tmp_path):
         (said,) = ends_with_2("rank", "-mf", trained("bi"), "--index-url", f"milvus:{tmp_path}/none.db/refused")
         assert "There is no folder" in said and not (tmp_path / "none.db").exists()
         open_engine(url, make=True).close()
-    assert "has no candidates; build them" in ends_with_2("index", "status", "--index-url", url)[-1]
+    assert "has no candidates named refused; build them" in ends_with_2("index", "status", "--index-url", url)[-1]
     assert "--exact is for --index-dir" in ends_with_2("rank", "-mf", trained("bi"), "--index-url", url, "--exact")[-1]
     (said,) = ends_with_2("rank", "-mf", trained("bi"), "--index-url", url)
     assert "has no candidates named refused; build them with polyagents index build --index-url" in said
