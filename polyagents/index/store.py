@@ -39,6 +39,8 @@ from polyagents.models.two_towers import Query
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
 
+ENGINES = ("milvus:", "milvus+https:", "postgresql:")  # a folder of such a name may have a password in it
+
 
 class CandidateStore(ScannedIndex):
     """Candidates and their vectors in a folder, as they were when it was opened.
@@ -286,6 +288,10 @@ class CandidateStore(ScannedIndex):
         with open_candidates(candidates_file) as file:
             source = stream_digest(file)  # the `digest` of its CandidatesFile
         declared = dict(fields or {}) if has_ids(candidates_file) else None
+        if folder.startswith(ENGINES):
+            raise InputError(
+                "The index folder is the URL of an engine; give it as --index-url or, in Python, to index_in_engine."
+            )
         store = cls._true_store(folder, encoder, source, declared)
         refuse_foreign(folder, "index build", "--index-dir", is_index)
         worker.wait()  # all check before one writes

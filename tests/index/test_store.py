@@ -168,6 +168,15 @@ def test_a_fingerprint_tells_everything_apart():
     assert fingerprint(["a", bytes_of(torch.ones(2))]) == fingerprint(["a", bytes_of(torch.ones(2))])
 
 
+@pytest.mark.parametrize("url", ["milvus:c.db/replies", "postgresql://me:secret@host/base/replies"])
+def test_the_url_of_an_engine_is_not_made_a_folder(url, file, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    before = os.listdir()
+    with pytest.raises(InputError, match="is the URL of an engine; give it as --index-url"):
+        CandidateStore.build(file, url, maker())
+    assert os.listdir() == before
+
+
 def test_a_file_that_changes_while_it_is_encoded(file):
     texts = FileTexts(file)
     with open(file, "a", encoding="utf-8") as out:
