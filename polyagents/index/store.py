@@ -39,7 +39,7 @@ from polyagents.models.two_towers import Query
 from polyagents.ranking.ranking_model import RankingModel
 from polyagents.ranking.two_tower_model import TwoTowerModel
 
-ENGINES = ("milvus:", "milvus+https:", "postgresql:")  # a folder of such a name may have a password in it
+ENGINES = ("milvus:", "milvus+https:", "postgres:", "postgresql:")  # a folder of such a name may have a password in it
 
 
 class CandidateStore(ScannedIndex):
