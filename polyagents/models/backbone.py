@@ -14,7 +14,6 @@ from torch import Tensor, nn
 
 from polyagents.backbone_files import CONFIG, folder_of, read_config
 from polyagents.errors import InputError, first_line
-from polyagents.files.tensors import is_finite
 from polyagents.models.model_options import SCRATCH, EncoderOptions
 from polyagents.network import is_offline
 from polyagents.surroundings import silent_transformers
@@ -150,7 +149,7 @@ def refuse_weights(model: Any, missing: Iterable[str], name: str) -> None:
             f"{absent[0]}, which would be random; its files are incomplete, or name their weights in another way."
         )
     for part, weight in parts.items():
-        if weight.is_floating_point() and not is_finite(weight.detach()):
+        if weight.is_floating_point() and not weight.isfinite().all():
             raise InputError(f"--backbone {name}: {part} has numbers that are not finite; give another model.")
 
 
