@@ -51,8 +51,8 @@ def begin_plan(loop: TrainLoop) -> None:
     loop.dropout.follow(loop._preempted_epochs)
     by_itself = not loop.opt.get("override", {}).keys() & {*VALIDATION_FLAGS}
     loop.validates = by_itself or min(loop.val_every_n_steps, loop.val_every_n_epochs, loop.val_every_n_secs) < math.inf
+    loop._total_epochs, loop._total_exs = loop._preempted_epochs, 0  # ParlAI's loop has none before its first update
     if loop.validates:
-        loop._total_epochs, loop._total_exs = loop._preempted_epochs, 0
         loop.valid_worlds = train_model.load_eval_worlds(loop.agent, loop.opt, "valid")
         if by_itself:
             spread_validations(loop, examples)

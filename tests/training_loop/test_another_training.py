@@ -100,3 +100,15 @@ def test_a_finished_training_given_again_says_that_it_trains_nothing(tmp_path, c
     for examples, epochs, said in ((PAIRS, 1, 0), (PAIRS, 2, 0), (PAIRS[:3], 2, 1)):
         Ranker.train(examples, tmp_path / "M", model="bi", **SMALL | {"num_epochs": epochs})
         assert capsys.readouterr().err.count(f"{tmp_path / 'M'} was trained to its end before (4 updates)") == said
+
+
+@pytest.mark.parametrize("validations", [(), ("-veps", 1), ("-veps", -1)])
+def test_a_finished_training_that_is_repeated_ends_with_the_same_model(validations, colours, tmp_path):
+    flags = ("bi", tmp_path / "M", *colours, *validations, "--max-train-steps", 2)
+    reports = train(*flags)
+    before = weights(tmp_path / "M")["model"]
+    again = train(*flags)
+    after = weights(tmp_path / "M")
+    assert after["number_training_updates"] == 2
+    assert all((after["model"][name] == weight).all() for name, weight in before.items())
+    assert [float(report["accuracy"]) for report in again] == [float(report["accuracy"]) for report in reports]
