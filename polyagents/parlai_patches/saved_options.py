@@ -80,6 +80,8 @@ def load_teacher(load_teacher_module: Any, name: str) -> Any:
     parts = name.strip().split(":")[0].split(".")
     if name not in parlai.core.loader.TEACHER_REGISTRY and not all(map(str.isidentifier, parts)):
         raise InputError(no_such_task(name))  # no module can have this name
+    if parts[:2] == ["polyagents", "tasks"] and name.count(":") > 1:  # ParlAI leaves more to the task; ours have no use
+        raise InputError(f"--task {name}: a task of polyagents has one : at most; remove the second and what follows.")
     sentence = f"--task {name}: that task has no such teacher; give the task without what follows :"
     with naming(no_such_task(name).rstrip("."), "tasks", name), naming(sentence, "", name):
         return load_teacher_module(name)

@@ -99,6 +99,7 @@ MISTAKES = [
     ),
     (("train_model", "-m", "bi", "-mf", "M", "-t", "internal:x"), "There is no task internal:x"),
     (("train_model", "-m", "bi", "-mf", "M", "-t", "babi:"), "--task babi:: that task has no such teacher"),
+    (("train_model", "-m", "bi", "-mf", "M", "-t", "polyagents.tasks.clinc150:oos:sample"), "has one : at most"),
     *(
         (("eval_model", "-mf", name, *SAMPLE_TASK), f"There is no model {name} in ParlAI's zoo")
         for name in ("zoo:foo/bar", "zoo:", "models:foo/bar", "izoo:foo")
