@@ -285,13 +285,13 @@ class CandidateStore(ScannedIndex):
         """
         if encoder.stored_as not in STORED_AS:
             raise InputError(f"Vectors are stored as {', '.join(STORED_AS)}, not {encoder.stored_as!r}.")
-        with open_candidates(candidates_file) as file:
-            source = stream_digest(file)  # the `digest` of its CandidatesFile
-        declared = dict(fields or {}) if has_ids(candidates_file) else None
         if folder.startswith(ENGINES):
             raise InputError(
                 "The index folder is the URL of an engine; give it as --index-url or, in Python, to index_in_engine."
             )
+        with open_candidates(candidates_file) as file:
+            source = stream_digest(file)  # the `digest` of its CandidatesFile
+        declared = dict(fields or {}) if has_ids(candidates_file) else None
         store = cls._true_store(folder, encoder, source, declared)
         refuse_foreign(folder, "index build", "--index-dir", is_index)
         worker.wait()  # all check before one writes

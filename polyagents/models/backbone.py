@@ -4,7 +4,7 @@ import importlib.util
 import inspect
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Any, cast
 
@@ -127,23 +127,21 @@ def load_from_anywhere(
     if isinstance(transformers.MODEL_MAPPING.get(type(config), None), tuple):  # Funnel's: the first of its classes
         config.architectures = []
     model, found = kind.from_pretrained(name, config=config, output_loading_info=True, **own, **quantized)
-    refuse_weights(model, found["missing_keys"], options.backbone)
+    drop_pooler(model.base_model)  # which may be missing: nothing reads it
+    refuse_weights(model, {*found["missing_keys"]}, options.backbone)
     return model
 
 
-def refuse_weights(model: Any, missing: Iterable[str], name: str) -> None:
-    """Refuse a model whose files lack weights of its backbone, or have some that are no numbers.
-
-    A head or a pooler may be missing.
+def refuse_weights(model: Any, missing: Collection[str], name: str) -> None:
+    """Refuse a model whose files lack weights of its backbone, or have some that are no numbers; a head may be missing.
 
     Args:
         missing: the names of the weights of `model` that no file has; they are random.
     """
     backbone = model.base_model
-    drop_pooler(backbone)
     prefix = "" if backbone is model else f"{model.base_model_prefix}."
     parts = {f"{prefix}{part}": weight for part, weight in backbone.named_parameters()}
-    if absent := [part for part in parts if part in set(missing)]:
+    if absent := [part for part in parts if part in missing]:
         raise InputError(
             f"--backbone {name} lacks {len(absent)} of the {len(parts)} weights that its {CONFIG} asks for, such as "
             f"{absent[0]}, which would be random; its files are incomplete, or name their weights in another way."

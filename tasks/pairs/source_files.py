@@ -51,7 +51,7 @@ def files_below(source: str) -> list[File]:
     if not os.path.isdir(source):
         if not os.path.isfile(source):
             raise InputError(f"{source} is neither a file nor a folder.")
-        if unpacked(source).lower().endswith(TABLES):
+        if unpacked(source).endswith(TABLES):
             raise InputError(
                 f"{source} is a table; read it with -t polyagents.tasks.table --table-path, or, if it is plain text, "
                 f"give it a name that ends in .txt."
@@ -61,7 +61,7 @@ def files_below(source: str) -> list[File]:
     for folder, below, names in os.walk(source):
         every += [os.path.join(folder, name) for name in names]
         below[:] = [name for name in below if not is_made_here(os.path.join(folder, name))]
-    found = sorted(path for path in every if unpacked(path).lower().endswith(ENDINGS) or is_dump(path))
+    found = sorted(path for path in every if unpacked(path).endswith(ENDINGS) or is_dump(path))
     if not found:
         raise InputError(
             f"{source} holds no file {' '.join(f'*{ending}' for ending in ENDINGS)} or {DUMP}*, packed as "
@@ -76,9 +76,9 @@ def is_made_here(folder: str) -> bool:
 
 
 def unpacked(path: str) -> str:
-    """Return the name of a compressed file without the compression's suffix."""
-    base, ending = os.path.splitext(path)
-    return base if ending.lower() in PACKED else path
+    """Return a path in lower case, without a compression's suffix."""
+    base, ending = os.path.splitext(path.lower())
+    return base if ending in PACKED else base + ending
 
 
 def is_dump(path: str) -> bool:
@@ -142,7 +142,7 @@ def of_text(numbered: Iterator[tuple[str, int]], file: File, context_lines: int)
 
 def is_json(text: str, path: str) -> bool:
     """Return whether the lines of a file are JSON, by its name or by the first of them."""
-    if unpacked(path).lower().endswith((".jsonl", ".ndjson", ".json")) or is_dump(path):
+    if unpacked(path).endswith((".jsonl", ".ndjson", ".json")) or is_dump(path):
         return True
     return text.startswith("{") and isinstance(parsed(text), dict)
 
