@@ -15,6 +15,7 @@ from polyagents.backbone_files import folder_of, read_config
 from polyagents.console import command, say
 from polyagents.errors import InputError
 from polyagents.files.python_arguments import path_text
+from polyagents.files.tensors import is_finite
 from polyagents.model_files import classifiers, hub, initial_weights, model_folder, sentence_transformers_import
 from polyagents.model_files.building import build_encoder, build_model, settings_of
 from polyagents.models.architecture import architecture_named, find, options_of
@@ -43,9 +44,9 @@ def model_from_encoder(encoder: Any, architecture: str, tokenizer: Any) -> Ranki
         if "Pooling" in sentence_transformers_import.modules_in(folder):
             classifier = None  # its head is not used there
         if kind == "BiEncoder" and classifier is None:
-            return bi_encoder(folder, name)
+            return checked(bi_encoder(folder, name), name)
         if kind == "CrossEncoder" and classifier is not None:
-            return cross_encoder(folder, name, classifier)
+            return checked(cross_encoder(folder, name, classifier), name)
     if kind == "BiEncoder" and classifier is not None:
         raise InputError(
             f"{name} reads a context together with a candidate ({classifier.name}), so it is a cross-encoder as it is "
@@ -57,6 +58,14 @@ def model_from_encoder(encoder: Any, architecture: str, tokenizer: Any) -> Ranki
         f"{name} has no trained head of a {find(kind).label}: what is not in it would be random, and so would the "
         f"scores. Take it as it is (-m {as_is}, architecture={as_is!r}), or train: {train}."
     )
+
+
+def checked(model: RankingModel, name: str) -> RankingModel:
+    """Return a model; refuse one with weights that are not finite, which training would find by its rehearsal."""
+    for part, weight in model.module.named_parameters():
+        if weight.is_floating_point() and not is_finite(weight.detach()):
+            raise InputError(f"{name}: {part} has numbers that are not finite; give another model.")
+    return model
 
 
 @contextlib.contextmanager

@@ -133,22 +133,19 @@ def load_from_anywhere(
 
 
 def refuse_weights(model: Any, missing: Collection[str], name: str) -> None:
-    """Refuse a model whose files lack weights of its backbone, or have some that are no numbers; a head may be missing.
+    """Refuse a model whose files lack weights of its backbone; a head may be missing.
 
     Args:
         missing: the names of the weights of `model` that no file has; they are random.
     """
     backbone = model.base_model
     prefix = "" if backbone is model else f"{model.base_model_prefix}."
-    parts = {f"{prefix}{part}": weight for part, weight in backbone.named_parameters()}
+    parts = [f"{prefix}{part}" for part, _ in backbone.named_parameters()]
     if absent := [part for part in parts if part in missing]:
         raise InputError(
             f"--backbone {name} lacks {len(absent)} of the {len(parts)} weights that its {CONFIG} asks for, such as "
             f"{absent[0]}, which would be random; its files are incomplete, or name their weights in another way."
         )
-    for part, weight in parts.items():
-        if weight.is_floating_point() and not weight.isfinite().all():
-            raise InputError(f"--backbone {name}: {part} has numbers that are not finite; give another model.")
 
 
 def drawn_at_random(config: "transformers.PretrainedConfig", attention: str | None, kind: Any) -> Any:
