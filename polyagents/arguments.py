@@ -1,7 +1,6 @@
 """Command lines of our own commands: the parser, and the types of its flags."""
 
 import argparse
-import difflib
 import math
 import re
 import sys
@@ -10,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from polyagents.console import one_line
-from polyagents.errors import InputError
+from polyagents.errors import InputError, did_you_mean
 
 AUTO = "auto"  # of --output-scaling and --backend
 PRECISIONS = ("auto", "fp32", "bf16", "fp16")
@@ -36,11 +35,13 @@ class CommandParser(argparse.ArgumentParser):
 
     Attributes:
         needed: the name of a flag -> the one without which it has no effect, and is refused.
+        given: the command line.
     """
 
     def __init__(self, prog: str, description: str):
         super().__init__(prog=prog, description=description, allow_abbrev=False, formatter_class=HelpFormatter)
         self.needed: dict[str, str] = {}
+        self.given: list[str] = []
 
     def parse_args(self, args: Sequence[str] | None = None, namespace: Any = None) -> Any:  # type: ignore[override]
         """Parse, and refuse flags that would have no effect."""
@@ -58,8 +59,8 @@ class CommandParser(argparse.ArgumentParser):
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
         """Parse, with hyphens for the underscores in names of flags; values stay as they are."""
-        given = [with_hyphens(argument) for argument in (sys.argv[1:] if args is None else args)]
-        return super().parse_known_args(given, namespace)
+        self.given = [with_hyphens(argument) for argument in (sys.argv[1:] if args is None else args)]
+        return super().parse_known_args(self.given, namespace)
 
     def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
         """Refuse an empty value, such as an unset shell variable: none of our flags takes one."""
@@ -68,7 +69,11 @@ class CommandParser(argparse.ArgumentParser):
         return super()._get_value(action, arg_string)
 
     def error(self, message: str) -> NoReturn:
-        """Report an error in one line."""
+        """Report an error in one line: of a flag that is missing because it is misspelt, the misspelt one."""
+        missing = re.findall(r"-[\w-]+", message.partition("are required: ")[2])
+        for name in (word.partition("=")[0] for word in self.given if word.startswith("-")):
+            if name not in self._option_string_actions and did_you_mean(name, missing, "-"):
+                message = f"unrecognized arguments: {name}"
         exit_with_one_line(self, message)
 
 
@@ -99,9 +104,8 @@ def flag_of(name: str) -> str:
 def exit_with_one_line(parser: argparse.ArgumentParser, message: str) -> NoReturn:
     """Report an error in a command line to standard error, with the likely flag; exit with code 2."""
     flags = [flag for action in parser._actions for flag in action.option_strings]
-    wrong = re.search(r"unrecognized arguments: (--[\w-]+)", message)
-    close = difflib.get_close_matches(wrong.group(1), flags, n=1) if wrong else []
-    hint = f" (did you mean {close[0]}?)" if close else ""
+    wrong = re.search(r"unrecognized arguments: (-[\w-]+)", message)
+    hint = did_you_mean(wrong.group(1), flags, "-", most=1) if wrong else ""
     sys.stderr.write(f"{parser.prog}: {one_line(message)}{hint}. All flags: {parser.prog} --help\n")
     sys.exit(2)
 

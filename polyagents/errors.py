@@ -30,15 +30,15 @@ def first_line(error: BaseException, most: int = 10_000) -> str:
     return line if len(line) <= most else textwrap.shorten(line, most, placeholder=" ...")
 
 
-def did_you_mean(name: str, known: Iterable[str], prefix: str = "") -> str:
-    """Return the names that a misspelt one may mean, as a part of a sentence: " (did you mean poly?)"; empty if none.
+def did_you_mean(name: str, known: Iterable[str], prefix: str = "", most: int = 3) -> str:
+    """Return at most `most` names that may be meant, as a part of a sentence: " (did you mean poly?)"; empty if none.
 
     Args:
         prefix: what all names begin with, and which says nothing about their likeness, if `name` begins with it, too.
     """
     prefix = prefix if name.startswith(prefix) else ""
     rests = [one.removeprefix(prefix) for one in known if one.startswith(prefix)]
-    close = difflib.get_close_matches(name.removeprefix(prefix), rests)
+    close = difflib.get_close_matches(name.removeprefix(prefix), rests, most)
     return f" (did you mean {' or '.join(prefix + one for one in close)}?)" if close else ""
 
 

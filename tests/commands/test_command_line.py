@@ -181,6 +181,9 @@ def test_underscores_in_flags_are_hyphens_and_values_stay(given, parser):
         (["-mf", "M", "--topk", "3"], "unrecognized arguments: --topk 3 (did you mean --top-k?)"),
         (["-mf", "M", "--top", "3"], "unrecognized arguments: --top 3 (did you mean --top-k?)"),  # not abbreviated
         (["-mf", "M", "--wrong"], "unrecognized arguments: --wrong"),
+        (["--modelfile", "M"], "unrecognized arguments: --modelfile (did you mean --model-file?)"),
+        (["--mf=M"], "unrecognized arguments: --mf (did you mean -mf?)"),
+        (["--filter", "M"], "the following arguments are required: -mf/--model-file"),  # not much alike
     ],
 )
 def test_what_is_wrong_is_one_line(given, message, parser, capsys):
