@@ -69,11 +69,14 @@ def study(file: str, work: str | None, settings: Sequence[str], only_report: boo
         say(f"{os.path.join(results, other)} is of a row or seed that {file} does not have any more.")
     for sentence in failed:
         say(sentence)
-    if failed and not any(name.endswith(".jsonl") for name in os.listdir(results)):
-        return 1  # there is nothing to report
     from polyagents.benchmarks.study import report  # imports matplotlib
 
-    print(report.write(name, found, results))
+    try:
+        print(report.write(name, found, results))
+    except report.NothingToReport:
+        if failed:
+            return 1  # which is said above
+        raise
     say(f"Written to {os.path.join(results, 'report.md')}, curves.png and cost.png.")
     return 1 if failed else 0
 

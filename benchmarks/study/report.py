@@ -23,16 +23,23 @@ TESTS = (
 )
 
 
+class NothingToReport(InputError):
+    """No run has reached its last mark."""
+
+
 def write(name: str, study: Study, folder: str) -> str:
     """Write report.md, curves.png and cost.png beside the results; returns what report.md says.
 
     Raises:
-        InputError: there are no results, or some are damaged or not comparable.
+        NothingToReport: no run has reached its last mark.
+        InputError: some results are damaged or not comparable.
     """
     runs = tables.read_runs(study, folder)
     by_examples, by_seconds = tables.at_last_examples(study, runs), tables.at_seconds(study, runs)
     if not by_examples and not by_seconds:
-        raise InputError(f"{folder} has no results of {name} yet; run the study without --report.")
+        raise NothingToReport(
+            f"{folder} has no run of {name} that reached its last mark; run the study without --report."
+        )
     compared = {"Equal examples": by_examples, "Equal seconds": by_seconds}
     finished = tables.finished(study, runs)
     pipelines = [row for row in finished if row.row.is_pipeline]
@@ -74,11 +81,11 @@ def heading(study: Study, runs: Runs) -> list[str]:
     if replies:
         lines.append(f"A reply is one of {', '.join(f'{count:,}' for count in replies)}, for one context at a time, "
                      f"vectors ready where a model has some: the median.")  # fmt: skip
-    pools = sorted({run.end.pool for run in runs.values() if run.end is not None and run.end.pool_ranks})
+    pools = {run.end.pool: len(run.end.pool_ranks) for run in runs.values() if run.end and run.end.pool_ranks}
     if pools:
         lines.append(
-            f"Pool: the label among {', '.join(f'{count:,}' for count in pools)} labels of the task, for the first "
-            f"{study.pool_examples:,} examples; not for rows that read pairs of all of them."
+            f"Pool: the label among {', '.join(f'{count:,}' for count in sorted(pools))} labels of the task, for the "
+            f"first {number_of(max(pools.values()), 'example')}; not for rows that read pairs of all of them."
         )
     unfinished = [f"{row.name} (seed {seed})" for row in study.rows for seed in study.seeds
                   if not runs[row.name, seed].has_all(row)]  # fmt: skip

@@ -323,16 +323,24 @@ def test_the_command_line_wants_a_folder_and_values(tmp_path, capsys):
         ([], "Give --work DIR"),
         (["--work", str(tmp_path / "w"), "--set", "A"], "--set A: give NAME=VALUE"),
         (["--work", str(tmp_path / "w"), "--set", "SEED=3"], "--set SEED=3: ${SEED} is the seed of the run"),
-        (["--report"], "has no results of small yet"),
+        (["--report"], "has no run of small that reached its last mark"),
     ):
         assert main([path, *arguments]) == 2
         assert sentence in capsys.readouterr().err
 
 
-def test_where_every_run_failed_only_that_is_said(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(schedule, "carry_out", lambda *given: ["bi, seed 1: failed with exit code 1"])
+@pytest.mark.parametrize("reached", [0, 1])
+def test_where_every_run_failed_only_that_is_said(reached, study, tmp_path, capsys, monkeypatch):
+    def fail(study, places, _):
+        row = study.row("taught")
+        if reached:
+            partly = finished(row, 1, end=None).measurements[:reached]
+            records.write(records.path_of(places.results, row, 1), Run("taught", 1, partly))
+        return ["taught, seed 1: failed with exit code 1"]
+
+    monkeypatch.setattr(schedule, "carry_out", fail)
     assert main([write_study(tmp_path), "--work", str(tmp_path / "w"), "--set", "BACKBONE=scratch:tiny"]) == 1
-    assert capsys.readouterr().err.splitlines()[-1] == "bi, seed 1: failed with exit code 1"
+    assert capsys.readouterr().err.splitlines()[-1] == "taught, seed 1: failed with exit code 1"
 
 
 # ---- which runs ------------------------------------------------------------------------------------------------------
@@ -690,6 +698,14 @@ def test_a_report_begins_with_whether_its_tests_suffice(reported, looked_for, sa
     _, study, folder = reported
     text = report.write("small", replace(study, difference=looked_for), folder)
     assert text.splitlines()[2].startswith(said)
+
+
+def test_a_report_says_of_how_many_examples_a_pool_is(reported):
+    _, study, folder = reported
+    end = End(6.0, None, 0, "a machine", pool_ranks=[1, 2, 2, 2], pool=50)
+    records.write(records.path_of(folder, study.row("base"), 1), replace(finished(study.row("base"), 1), end=end))
+    assert study.pool_examples == 100
+    assert "among 50 labels of the task, for the first 4 examples;" in report.write("small", study, folder)
 
 
 def test_a_picture_that_cannot_be_written_leaves_the_former_one(reported, monkeypatch):
