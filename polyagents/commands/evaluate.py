@@ -17,6 +17,8 @@ from polyagents.files.atomic import write_text
 from polyagents.files.own_folder import check_out_file, files_read
 from polyagents.zoo.models import our_agent
 
+OUT_FILES = {"out": ".json", "trec_run": ".run", "trec_qrels": ".qrels"}  # with the ending of such files
+
 if TYPE_CHECKING:
     from polyagents.decisions.examples import DecisionExamples
 
@@ -171,8 +173,9 @@ def check_flags(opt: Mapping[str, Any]) -> None:
         raise InputError(f"--task {opt['task']}: evaluate takes one task; call it once for each.")
     if opt["dynamic_batching"]:
         raise InputError("--dynamic-batching puts examples in another order; omit it, batches are sorted anyway.")
-    given = {flag_of(name): opt[name] for name in ("out", "trec_run", "trec_qrels") if opt[name] is not None}
-    for flag, path in given.items():
-        check_out_file(flag, path, (opt["model_file"], *(opt["compare"] or ()), opt["options_file"], *files_read(opt)))
-    if len({os.path.realpath(path) for path in given.values()}) < len(given):
-        raise InputError(f"{', '.join(given)} name the same file; give each its own name.")
+    read = (opt["model_file"], *(opt["compare"] or ()), opt["options_file"], *files_read(opt))
+    written = {name: ending for name, ending in OUT_FILES.items() if opt[name] is not None}
+    for name, ending in written.items():
+        check_out_file(flag_of(name), opt[name], [ending], read)
+    if len({os.path.realpath(opt[name]) for name in written}) < len(written):
+        raise InputError(f"{', '.join(map(flag_of, written))} name the same file; give each its own name.")

@@ -53,7 +53,8 @@ def run(opt: Mapping[str, Any]) -> None:
     """Read, search, write; then report the result."""
     if not opt["datatype"].startswith("train"):
         raise InputError(f"--datatype {opt['datatype']}: mine_negatives reads training examples only; remove it.")
-    check_out_file("--outfile", opt["outfile"], (opt["miner"], opt["candidates_file"], *files_read(opt)))
+    read = (opt["miner"], opt["candidates_file"], *files_read(opt))
+    check_out_file("--outfile", opt["outfile"], (".jsonl", ".txt"), read)
 
     from polyagents.index.builder import BLOCK  # these import torch: errors in flags are reported before
     from polyagents.index.records import has_ids, read_candidates

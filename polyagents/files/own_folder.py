@@ -1,7 +1,7 @@
 """What a command may write: a folder that is new, empty, or its own; this is decided here for all commands."""
 
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from polyagents.errors import InputError
@@ -12,6 +12,9 @@ MODEL_PARTS = ("", ".opt", ".dict", ".dict.codecs", ".calibration.json", ".train
 # What a task, or a model that ranks its examples, reads.
 FILES_OF_TASKS = [f"{task}_datapath{second}" for task in ("fromfile", "jsonfile") for second in ("", "2")]
 FILES_OF_TASKS += ["table_path", "hf_dataset", "pairs_path", "wiki_search_path", "fixed_candidates_path"]
+
+# Endings by which other programs choose how they read a file.
+FORMATS = {".json", ".jsonl", ".csv", ".tsv", ".parquet", ".gz", ".bz2", ".xz", ".zst", ".zip"}
 
 
 def refuse_foreign(folder: str, kind: str, flag: str, is_own: Callable[[str], bool] = lambda folder: False) -> None:
@@ -68,14 +71,16 @@ def marker_of(kind: str) -> str:
     return f".polyagents-{kind.replace(' ', '-')}"
 
 
-def check_out_file(flag: str, path: str, inputs: Iterable[str | None] = ()) -> None:
+def check_out_file(flag: str, path: str, endings: Sequence[str], inputs: Iterable[str | None] = ()) -> None:
     """Refuse a file that cannot or must not be written, before hours are spent on its content.
 
     Args:
+        endings: names for what the command writes; a name may have none, but none of another format.
         inputs: what the command reads: files, folders, models; None is skipped.
 
     Raises:
-        InputError: it is a folder, in a folder that is missing or not writable, or among `inputs`.
+        InputError: it is a folder, in a folder that is missing or not writable, among `inputs`, or ends as a file of
+            another format.
     """
     folder = os.path.dirname(os.path.abspath(path))
     if os.path.isdir(path) or not os.path.isdir(folder) or not os.access(folder, os.W_OK):
@@ -88,6 +93,14 @@ def check_out_file(flag: str, path: str, inputs: Iterable[str | None] = ()) -> N
         if target in parts or is_inside:
             instead = "a name outside that folder" if is_inside else "another name"
             raise InputError(f"{flag} {path} would replace what is read from {source}; give {instead}.")
+    check_format(flag, path, endings)
+
+
+def check_format(flag: str, path: str, endings: Sequence[str]) -> None:
+    """Refuse, with an InputError, a name of a format that is not written: others would read the file as that."""
+    ending = os.path.splitext(path)[1].lower()
+    if ending in FORMATS - {*endings}:
+        raise InputError(f"{flag} {path} would be no {ending} file; give a name that ends in {' or '.join(endings)}.")
 
 
 def files_read(opt: Mapping[str, Any]) -> list[str | None]:

@@ -7,7 +7,7 @@ from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 from parlai.core.script import ParlaiScript
 
-from polyagents.files.own_folder import check_out_file, files_read, make_folder_of
+from polyagents.files.own_folder import check_format, check_out_file, files_read, make_folder_of
 
 
 def run_checked(run: Any, script: type[ParlaiScript], opt: Opt, parser: ParlaiParser) -> Any:
@@ -30,9 +30,12 @@ def check(opt: Opt) -> None:
         path = opt.get(name)
         if not path:
             continue
+        flag, read = f"--{name.replace('_', '-')}", (model, opt.get("partner_model_file"), *files_read(opt))
+        ending = ".txt"
         if name == "report_filename":
-            path = f"{model}{path}" if path.startswith(".") else path
+            path, ending = f"{model}{path}" if path.startswith(".") else path, ".json"
         elif opt.get("save_format") == "conversations":
-            path = f"{os.path.splitext(path)[0]}.jsonl"
+            check_format(flag, path, [".jsonl", ".json"])  # ParlAI replaces what follows the last dot
+            path, ending = f"{os.path.splitext(path)[0]}.jsonl", ".jsonl"
         make_folder_of(path)
-        check_out_file(f"--{name.replace('_', '-')}", path, (model, opt.get("partner_model_file"), *files_read(opt)))
+        check_out_file(flag, path, [ending], read)

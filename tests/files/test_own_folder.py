@@ -6,7 +6,8 @@ from functools import partial
 from pathlib import Path
 
 import pytest
-from commands import copy_model, own
+from commands import SAMPLE, copy_model, own
+from commands import run as parlai
 
 from polyagents import InputError, Ranker
 from polyagents.backends.export_folder import temporary_folder
@@ -124,9 +125,31 @@ def test_what_is_read_is_not_written(name, tmp_path):
     inputs = [str(tmp_path / "M"), str(tmp_path / "table"), None, str(tmp_path / "F")]
     instead = "a name outside that folder" if name.startswith("table/") else "another name"
     with pytest.raises(InputError, match=f"would replace what is read from .*; give {instead}"):
-        check_out_file("--out", str(tmp_path / name), inputs)
+        check_out_file("--out", str(tmp_path / name), [".json"], inputs)
     for allowed in ("M.json", "N", "table.json"):
-        check_out_file("--out", str(tmp_path / allowed), inputs)
+        check_out_file("--out", str(tmp_path / allowed), [".json"], inputs)
+
+
+@pytest.mark.parametrize(
+    ("command", "out", "instead"),
+    [
+        ("mine_negatives --outfile", "F.jsonl.gz", ".jsonl or .txt"),
+        ("mine_negatives --outfile", "F.csv", ".jsonl or .txt"),
+        ("mine_negatives --outfile", "F.json", ".jsonl or .txt"),
+        ("evaluate --out", "F.csv", ".json"),
+        ("evaluate --trec-run", "F.run.GZ", ".run"),
+        ("evaluate --trec-qrels", "F.parquet", ".qrels"),
+        ("eval_model --report-filename", "F.csv", ".json"),
+        ("eval_model --world-logs", "F.jsonl.gz", ".jsonl or .json"),
+        ("self_chat --save-format parlai --outfile", "F.jsonl", ".txt"),
+    ],
+)
+def test_no_file_is_named_as_what_it_is_not(command, out, instead, trained, tmp_path):
+    name, *flags = command.split()
+    run = own if name in ("mine_negatives", "evaluate") else parlai
+    with pytest.raises(InputError, match=f" would be no {os.path.splitext(out)[1].lower()} file; .* in {instead}"):
+        run(name, "-t", SAMPLE, "-mf", trained("bi"), *flags, tmp_path / out)
+    assert not contents(tmp_path)
 
 
 @pytest.mark.parametrize("command", ["evaluate", "mine_negatives"])

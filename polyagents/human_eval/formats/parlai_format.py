@@ -152,7 +152,7 @@ def unescaped(value: str) -> str:
 
 def check_out(path: str, inputs: Iterable[str | None]) -> None:
     """Refuse, as `check_out_file` does, a file that is for conversations, or their metadata would replace."""
-    check_out_file("--out", path, inputs)
+    check_out_file("--out", path, [".jsonl"], inputs)
     if metadata_file(path) == path:
         raise InputError(f"--out {path} is for the metadata of a file; give a name that ends in .jsonl.")
 

@@ -52,7 +52,7 @@ def run(opt: Mapping[str, Any]) -> None:
         refuse_given(opt, ["question"], f"is for --to {'|'.join(PROJECTS)}; {target} does not take it.")
     store = existing_store(opt["database"])
     if target in ("acute_eval", "payments"):
-        check_out_file("--out", out, [store.name])
+        check_out_file("--out", out, [".csv" if target == "payments" else ".jsonl"], [store.name])
     elif target == "parlai":
         check_out(out, [store.name])
     if target == "payments":
