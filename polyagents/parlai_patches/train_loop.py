@@ -21,6 +21,7 @@ from parlai.scripts.train_model import TrainLoop
 from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
+from polyagents.arguments import flag_of
 from polyagents.console import number_of
 from polyagents.errors import InputError, NoTestSplit, did_you_mean
 from polyagents.files.atomic import write_text
@@ -222,7 +223,7 @@ def resume_and_train(train_steps: Any, loop: TrainLoop) -> Iterator[Any]:
         run_plan.begin_plan(loop)
         trained = loop.agent
         if run_plan.is_over(loop):  # ParlAI would make one more update
-            logging.info(said_over(file, loop._train_steps))
+            logging.info(said_over(file, loop._train_steps, flag_of))
             end_again(loop)
         else:
             yield from train_steps(loop)

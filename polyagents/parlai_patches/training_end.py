@@ -9,6 +9,7 @@ from parlai.scripts.train_model import TrainLoop
 from parlai.utils import logging
 from parlai.utils.distributed import is_primary_worker
 
+from polyagents.arguments import flag_of
 from polyagents.console import command, number_of, say
 from polyagents.parlai_patches.run_plan import kept_report
 from polyagents.training_loop.summary import Summary
@@ -72,6 +73,7 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None, spar
         checkpoint=spare,
         kept=None if kept is None else float(kept[metric]),
         keeps_start=kept is not None and kept.get(UPDATES) == 0,
+        named=flag_of,
     )
 
 

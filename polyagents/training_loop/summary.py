@@ -1,7 +1,7 @@
 """The sentences of a run: at its start its choices; at its end its result, the model's place and the next commands."""
 
 import re
-from collections.abc import Container, Mapping
+from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,7 @@ class Summary:
         checkpoint: the size of the checkpoint's files in bytes; 0 if there are none.
         kept: the metric of the model that the run keeps, which may be a little below the best; None if it is the best.
         keeps_start: whether no validation was better than the one before the first update.
+        named: turns an option into the name that the user gives it by.
     """
 
     updates: int
@@ -50,6 +51,7 @@ class Summary:
     checkpoint: int = 0
     kept: float | None = None
     keeps_start: bool = False
+    named: Callable[[str], str] = str
 
     def lines(self) -> list[str]:
         """Return the summary, a line each."""
@@ -75,7 +77,7 @@ class Summary:
         if self.checkpoint:
             lines.append(
                 f"Spare:  {self.model_file}.checkpoint (and .opt, .dict), {file_size(self.checkpoint)}: needed to "
-                f"continue the run only, so you may delete it (or give keep_checkpoint false)"
+                f"continue the run only, so you may delete it (or give {self.named('keep_checkpoint')} false)"
             )
         if self.plot is not None:
             lines.append(f"Plot:   {self.plot} (loss and R@1 over the updates)")
@@ -99,12 +101,16 @@ def among_text(candidates: float, ranked: str) -> str:
     return f"{candidates:.4g} candidates on average{f' ({ranked})' if ranked else ''}"
 
 
-def said_over(file: str | None, updates: int) -> str:
-    """Return the sentence for a run that has ended before, so that a repeated one reads no example."""
+def said_over(file: str | None, updates: int, named: Callable[[str], str] = str) -> str:
+    """Return the sentence for a run that has ended before, so that a repeated one reads no example.
+
+    Args:
+        named: as for `Summary`.
+    """
     return (
         f"{file} was trained to its end before ({number_of(updates, 'update')}), so nothing is trained now. To "
-        f"train on other examples, give another model file (and {file} as init_model to start from it); for a longer "
-        f"run, give a later end, or a larger validation_patience if that ended it."
+        f"train on other examples, give another model file (and {file} as {named('init_model')} to start from it); for "
+        f"a longer run, give a later end, or a larger {named('validation_patience')} if that ended it."
     )
 
 

@@ -3,6 +3,7 @@
 import contextlib
 import io
 import json
+import re
 import shlex
 import sys
 
@@ -13,12 +14,13 @@ from parlai.scripts import train_model
 from PIL import Image
 
 from polyagents import Ranker
+from polyagents.arguments import flag_of
 from polyagents.console import file_size
 from polyagents.parlai_patches import run_plan
 from polyagents.parlai_patches.training_end import next_commands, points_of
 from polyagents.training_loop import training_curve
 from polyagents.training_loop.callbacks import Callback
-from polyagents.training_loop.summary import Summary
+from polyagents.training_loop.summary import Summary, said_over
 from polyagents.training_loop.training_curve import Point, draw_beside, draw_curves
 
 PAIRS = [{"context": text, "label": label} for text, label, _ in colour_dialogues(16)]
@@ -118,7 +120,7 @@ def test_the_end_says_what_may_be_deleted_or_deletes_it(way, keep, colours, tmp_
     left = list(tmp_path.glob("M.checkpoint*"))
     size = file_size(sum(path.stat().st_size for path in left))
     assert bool(left) == keep and (f"Spare:  {file}.checkpoint (and .opt, .dict), {size}: " in said) == keep
-    assert "Spare" in said or not keep
+    assert (f"(or give {'keep_checkpoint' if way == 'python' else '--keep-checkpoint'} false)" in said) == keep
     assert Ranker.load(file).rank("red ?", ["red", "blue"])
 
 
@@ -224,6 +226,19 @@ def test_only_the_first_of_several_processes_draws(monkeypatch, colours, tmp_pat
 def test_reports_without_both_figures_are_no_points():
     reports = [{"train_steps": 1, "loss": 2}, {"train_steps": 2, "loss": 1.5, "hits@1": 0.25}]
     assert points_of(reports, "loss", "hits@1") == [Point(2, 1.5, 0.25)]
+
+
+@pytest.mark.parametrize(
+    ("named", "options"),
+    [
+        (str, ("init_model", "validation_patience", "keep_checkpoint")),
+        (flag_of, ("--init-model", "--validation-patience", "--keep-checkpoint")),
+    ],
+)
+def test_an_option_is_named_as_it_is_given(named, options):
+    ended = Summary(3, None, "accuracy", None, "M", None, checkpoint=5, named=named)
+    said = f"{said_over('M', 3, named)} {' '.join(ended.lines())}"
+    assert tuple(re.findall(r"(?:--)?\b(?:init|validation|keep)[_-]\w+", said)) == options
 
 
 @pytest.mark.parametrize(
