@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any
 
-from polyagents.console import say
+from polyagents.console import number_of, say
 from polyagents.errors import InputError, first_line
 from polyagents.faults import users_fault
 from polyagents.index.builder import BuildPart
@@ -116,7 +116,7 @@ class RayCluster:
             yield parts[place]
             row = next_of(answers)
         if left:
-            raise InputError(f"The Ray cluster ended without {len(left)} of {len(parts)} parts; {AGAIN}")
+            raise InputError(f"The Ray cluster ended without {len(left)} of {number_of(len(parts), 'part')}; {AGAIN}")
 
 
 def next_of(rows: Iterator[Any]) -> Any:

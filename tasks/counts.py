@@ -4,6 +4,8 @@ from parlai.core.opt import Opt
 from parlai.utils.distributed import is_primary_worker
 from parlai.utils.misc import warn_once
 
+from polyagents.console import number_of
+
 # Humeau et al. 2019, Table 1. The training set of DSTC7 before every message becomes a target.
 TABLE_1 = {
     "ConvAI2": {"train": 131_438, "valid": 7_801, "test": 6_634},
@@ -41,6 +43,6 @@ def warn_of_count(opt: Opt, data_set: str, split: str, found: int, what: str, pa
         source = "in the paper (Table 1)" if data_set in TABLE_1 else "as it was released"
         say_once(
             opt,
-            f"{path} has {found:,} {what}, and {data_set} {split} has {expected:,} {source}: scores do not compare "
-            f"with published ones.",
+            f"{path} has {number_of(found, what.removesuffix('s'))}, and {data_set} {split} has {expected:,} "
+            f"{source}: scores do not compare with published ones.",
         )

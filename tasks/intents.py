@@ -11,6 +11,7 @@ from parlai.core.opt import Opt
 from parlai.core.params import ParlaiParser
 
 from polyagents.arguments import positive_int
+from polyagents.console import number_of
 from polyagents.errors import InputError, NoTestSplit
 from polyagents.files.locks import exclusive_folder
 from polyagents.tasks.counts import warn_of_count
@@ -73,8 +74,8 @@ def few(examples: Sequence[Example], count: int, seed: int) -> list[Example]:
     rarest = min(by_intent, key=lambda intent: len(by_intent[intent]))
     if len(by_intent[rarest]) < count:
         raise InputError(
-            f"--few-shot {count}: the intent {rarest!r} has {len(by_intent[rarest])} training examples; give a smaller "
-            f"number."
+            f"--few-shot {count}: the intent {rarest!r} has {number_of(len(by_intent[rarest]), 'training example')}; "
+            f"give a smaller number."
         )
     return [one for intent, own in by_intent.items() for one in random.Random(f"{seed} {intent}").sample(own, count)]
 

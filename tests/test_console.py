@@ -5,14 +5,20 @@ import json
 import subprocess
 import sys
 import threading
+from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
 
-from polyagents import console
+from polyagents import InputError, console
+from polyagents.commands.mine_negatives import report_mined
 from polyagents.console import Bar
 from polyagents.files.json_files import json_number
+from polyagents.human_eval.statistics.filtering import FilteredJudgement, check_enough
+from polyagents.mining import Counts
+from polyagents.tasks.pairs.build_pairs import describe_counts
+from polyagents.tasks.table.checking import Split, warnings_of
 
 OUTPUT = {"capture_output": True, "text": True, "check": False, "timeout": 60}
 
@@ -205,3 +211,27 @@ def test_progress_is_a_bar_at_a_terminal_and_lines_in_a_file(stream, monkeypatch
             "1.28k of 2.05kB, 54 s left",
             "1.79k of 2.05kB, 19 s left",
         ]
+
+
+MINED = ({"negatives": 2, "outfile": "F", "task": "x"}, Counts(examples=1, random=1, short=1), 0, 1)
+TWICE = Split(examples=1, pairs=Counter([b"x"]), answers=Counter([b"x"]), contexts=Counter([b"x"]))
+
+
+@pytest.mark.parametrize(
+    ("write", "sentence"),
+    [
+        (lambda: console.number_of(1, "reply", "replies"), "1 reply"),
+        (lambda: describe_counts({"bots": 1, "files_cut_off": 1, "without_parent": 1, "urls": 2}),
+         "1 bot, 1 file cut off, 2 urls, 1 without parent"),
+        (lambda: report_mined(*MINED), "too few of 1 candidate are wrong answers"),
+        (lambda: list(warnings_of({"train": TWICE, "valid": TWICE}, (0, 0), "words")),
+         "valid: 1 of 1 example in train as well"),
+        (lambda: check_enough([FilteredJudgement(None, "late")], []), "Of 1 judgement, none counts: "),
+    ],
+)  # fmt: skip
+def test_one_thing_is_written_in_the_singular(write, sentence, capsys):
+    try:
+        written = write()
+    except InputError as error:
+        written = error
+    assert sentence in f"{written} {capsys.readouterr().err}"

@@ -20,6 +20,7 @@ from polyagents.benchmarks.study.job import Job
 from polyagents.benchmarks.study.plan import Mark
 from polyagents.benchmarks.study.records import End, Measurement, Run
 from polyagents.benchmarks.study.text_ranking import Pipeline
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.parlai_patches import patches
 from polyagents.parlai_patches.compat import quiet
@@ -116,7 +117,9 @@ class MeasuredTraining:
                 pass
         except AllMarksReached:
             return
-        raise InputError(f"The training ended after {self.batches.batches} batches, before its marks.")
+        raise InputError(
+            f"The training ended after {number_of(self.batches.batches, 'batch', 'batches')}, before its marks."
+        )
 
     def measure(self, due: Sequence[Mark], examples: int, updates: int, seconds: float) -> None:
         """Evaluate the model once for all marks that it has reached, and write the results.

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from polyagents.benchmarks.study import records
 from polyagents.benchmarks.study.job import Job
 from polyagents.benchmarks.study.plan import Row, Study, command_line
-from polyagents.console import say
+from polyagents.console import number_of, say
 from polyagents.files.locks import exclusive_folder
 from polyagents.files.own_folder import LOCK
 
@@ -91,7 +91,7 @@ def run(study: Study, row: Row, seed: int, places: Places, values: Mapping[str, 
         return f"{row.name}, seed {seed}: failed with exit code {done.returncode}; {last_line(log.name)} ({log.name})"
     for one in records.read(job.results, row, seed).measurements:
         recall = records.recall(one.ranks).mean()
-        say(f"    R@1 {recall:.3f} after {one.examples:,} examples, {one.seconds:,.1f} s of training")
+        say(f"    R@1 {recall:.3f} after {number_of(one.examples, 'example')}, {one.seconds:,.1f} s of training")
     return None
 
 

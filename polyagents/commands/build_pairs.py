@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyagents.arguments import CommandParser, positive_int
-from polyagents.console import command, say
+from polyagents.console import command, number_of, say
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,7 +50,7 @@ def run(opt: Mapping[str, Any]) -> None:
         "train_model", "-m", "bi", "-mf", "M", "-t", "polyagents.tasks.pairs", "--pairs-path", opt["outdir"]
     )
     say(
-        f"{opt['outdir']}: {made['examples']['train']:,} pairs to train on, {made['examples']['valid']:,} to "
-        f"validate with ({counts}). Train: {train}"
+        f"{opt['outdir']}: {number_of(made['examples']['train'], 'pair')} to train on, {made['examples']['valid']:,} "
+        f"to validate with ({counts}). Train: {train}"
     )
     print(json.dumps(made["examples"] | {"counts": made["counts"]}))

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from polyagents.arguments import CommandParser, Whole, positive_int, seed_number
-from polyagents.console import command, say
+from polyagents.console import command, number_of, say
 from polyagents.threads import available_cores
 
 
@@ -48,5 +48,5 @@ def run(opt: Mapping[str, Any]) -> None:
     task = ("-t", "polyagents.tasks.wiki_search", "--wiki-search-path", folder)
     pool = ("--eval-candidates", "fixed", "--fixed-candidates-path", os.path.join(folder, "pool.txt"))
     train = command("train_model", "-m", "bi", "-mf", "M", *task, *pool)
-    say(f"{folder}: {made['examples']['train']:,} examples to train on. Train: {train}")
+    say(f"{folder}: {number_of(made['examples']['train'], 'example')} to train on. Train: {train}")
     print(json.dumps(made["examples"] | {"pages": made["pages"]["pages"], "seed": opt["seed"]}))

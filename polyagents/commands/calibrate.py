@@ -65,9 +65,9 @@ def report(found: "Calibration") -> list[str]:
     """Write the figures for people."""
     made_for, after = found.made_for, found.after
     least, most = made_for.least_options, made_for.most_options
-    options = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    options = f"{'' if least == most else f'{least:,} to '}{number_of(most, 'option')}"
     examples = number_of(after.examples, "example")
-    lines = [f"{examples}, {options} options each; each half measured by the map of the other."]
+    lines = [f"{examples}, {options} each; each half measured by the map of the other."]
     lines += ["", *in_columns([["", "before", "after"], *rows_of(found.before, after)]), ""]
     rows = [["precision at least", "threshold", "answered", "precision", "sure"]]
     for wanted in PRECISIONS:

@@ -224,7 +224,7 @@ def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluste
 def report_missing(missing: int, names: Sequence[str]) -> None:
     """Say how many of the names that were to be removed were not there."""
     if missing > 0:
-        sys.stderr.write(f"{missing:,} of {len(names):,} were not in the index.\n")
+        sys.stderr.write(f"Not in the index: {missing:,} of {len(names):,}.\n")
 
 
 def report_content(store: "CandidateStore", approximate: "Description | None") -> None:

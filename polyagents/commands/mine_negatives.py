@@ -142,14 +142,14 @@ def report_mined(opt: Mapping[str, Any], counts: "Counts", skipped: int, candida
     line |= {"random": counts.random, "short": counts.short}
     if counts.short:
         say(
-            f"Fewer than {opt['negatives']} negatives for {number_of(counts.short, 'example')}: too few of the "
-            f"{candidates:,} candidates are wrong answers."
+            f"Fewer than {opt['negatives']} negatives for {number_of(counts.short, 'example')}: too few "
+            f"of {number_of(candidates, 'candidate')} are wrong answers."
         )
     without = f" ({skipped:,} without text or label skipped)" if skipped else ""
     say(
         f"{opt['outfile']}: {number_of(counts.examples, 'example')}{without}, {means['negatives']:.1f} negatives each, "
         f"which score {means['gap']:.4g} below the label on average. The margin dropped {means['dropped']:.1f} "
-        f"candidates an example; {counts.random:,} negatives are random."
+        f"candidates an example; negatives drawn at random: {counts.random:,}."
     )
     second = "2" if "fromfile" in opt["task"] else ""  # the task's own flags are taken
     task = (f"fromfile:parlaiformat{second}", f"--fromfile-datapath{second}")

@@ -56,7 +56,7 @@ def examples_of(given: Iterable[Any], candidates: Any = None, groups: Sequence[i
     if candidates is None and with_own:
         if with_own < len(examples):
             raise InputError(
-                f"{len(examples) - with_own:,} of {len(examples):,} examples have no candidates; give all of them "
+                f"{len(examples) - with_own:,} of {len(examples):,} examples without candidates; give all of them "
                 f"their own, or options for all (--options-file)."
             )
         lists = [distinct([*(one.candidates or ()), *missing(one)]) for one in examples]

@@ -31,7 +31,7 @@ def check_enough(scored: Scored) -> None:
         )
     if 0 < outside < LEAST_NONE:
         raise InputError(
-            f"{outside} of the {len(scored):,} examples have no right option, too few to learn 'none of these'; give "
+            f"{outside} of the {len(scored):,} examples without a right option: too few to learn 'none of these'; give "
             f"{LEAST_NONE} or more, or none."
         )
 

@@ -138,11 +138,11 @@ def as_text(measured: Sequence[Measured], task: str) -> str:
     first = measured[0].evaluated
     dialogues = f" of {number_of(count_dialogues(first), 'dialogue')}" if unit(first) == "dialogue" else ""
     least, most = int(first.sizes.min()), int(first.sizes.max())
-    count = f"{most:,}" if least == most else f"{least:,} to {most:,}"
+    candidates = f"{'' if least == most else f'{least:,} to '}{number_of(most, 'candidate')}"
     right = sum(map(len, first.right_ranks)) / len(first.right_ranks)
     several = f", {right:.2f} of them right on average" if right > 1 else ""
     examples = number_of(len(first.right_ranks), "example")
-    lines = [f"{task}: {examples}{dialogues}, {count} candidates each ({first.source}){several}"]
+    lines = [f"{task}: {examples}{dialogues}, {candidates} each ({first.source}){several}"]
     if first.no_candidates and first.source != "batch":
         lines.append(f"Without candidates, and ranked among the labels of their batch: {first.no_candidates:,}.")
     if first.no_label:

@@ -268,8 +268,8 @@ def announce(
             f"{folder} would take {file_size(size * worker.world)}, and {file_size(free)} are free; choose another "
             f"folder, or --stored-as int8."
         )
-    repeated = f" ({texts.repeated:,} repetitions left out)" if texts.repeated else ""
-    before = f", {done:,} exist already" if done else ""
+    repeated = f" ({number_of(texts.repeated, 'repetition')} left out)" if texts.repeated else ""
+    before = f", {done:,} encoded before" if done else ""
     here = "" if alone else " on this machine alone"
     candidates = number_of(left, "candidate")
     say(f"{candidates} to encode{repeated}{before}: {file_size(size)}, about {duration(seconds)}{here}.")

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from polyagents.console import Bar, say
+from polyagents.console import Bar, number_of, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write, write_text
 from polyagents.files.hashing import file_digest
@@ -166,7 +166,7 @@ def empty_index(index_type: str, store: CandidateStore) -> Any:
     kind = f"IVF{lists},PQ{store.width // PQ_NUMBERS}x4fs"  # 4 bits, in the order in which SIMD reads them
     index = faiss.index_factory(store.width, kind, faiss.METRIC_INNER_PRODUCT)
     index.pq.cp.min_points_per_centroid = 1  # of few candidates, it would print a warning for each of the codes
-    say(f"Learning {lists} clusters from {len(sample):,} candidates.")
+    say(f"Learning {number_of(lists, 'cluster')} from {len(sample):,} candidates.")
     index.train(sample)
     return index
 

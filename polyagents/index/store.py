@@ -20,6 +20,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint, stream_digest, text_key, utf8
 from polyagents.files.own_folder import refuse_foreign
@@ -70,7 +71,7 @@ class CandidateStore(ScannedIndex):
 
     def __repr__(self) -> str:
         """Return its folder and its number of candidates."""
-        size = f"{len(self):,} candidates of width {self.width}"
+        size = f"{number_of(len(self), 'candidate')} of width {self.width}"
         return f"CandidateStore({self.folder!r}, {size}, {self.stored_as})"
 
     # ---- reading ---------------------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from typing import Any
 import transformers
 from torch import Tensor
 
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.models.adapters import add_adapters
 from polyagents.models.architecture import find
@@ -127,6 +128,6 @@ def check_prompts(tokenizer: RankingTokenizer, settings: Settings) -> None:
     ):
         if limit is not None and len(prompt) + 3 > limit:
             raise InputError(
-                f"--{what}-prompt has {len(prompt)} tokens, which leaves none of the {limit} of {flag} for a {what}; "
-                f"give a shorter prompt, or {flag} {len(prompt) + 3} or more."
+                f"--{what}-prompt has {number_of(len(prompt), 'token')}, which leaves none of the {limit} of {flag} "
+                f"for a {what}; give a shorter prompt, or {flag} {len(prompt) + 3} or more."
             )

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
+from polyagents.console import number_of
 from polyagents.models.architecture import options_with
 from polyagents.options import Role
 from polyagents.ranking.ranking_model import RankingModel
@@ -100,7 +101,8 @@ def reached(results: Mapping[str, Mapping[str, float]]) -> str:
             for name, value in report.items()
             if name != "exs"
         }
-        parts.append(f"{split}, {examples:,.0f} examples:\n\n{card_table(('metric', 'value (95 % interval)'), rows)}")
+        table = card_table(("metric", "value (95 % interval)"), rows)
+        parts.append(f"{split}, {number_of(round(examples), 'example')}:\n\n{table}")
     return "\n\n".join(parts) + "\n\nThe intervals are Wilson's; they take the examples as independent."
 
 

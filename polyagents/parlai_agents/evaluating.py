@@ -8,7 +8,7 @@ import numpy as np
 from parlai.core.agents import create_agent
 from parlai.core.opt import Opt
 
-from polyagents.console import SLOW, Bar, say
+from polyagents.console import SLOW, Bar, number_of, say
 from polyagents.errors import InputError
 from polyagents.evaluation.judged import Judged
 from polyagents.evaluation.report import Evaluated
@@ -75,8 +75,8 @@ def evaluated(opt: Opt, agent: RankerAgent, world: WorldInOrder, write: Write) -
         )
     if alike:
         say(
-            f"In {alike:,} of {len(ranks):,} examples, candidates with different texts have the same tokens and count "
-            f"as one: the model's vocabulary or its --label-truncate leaves no difference."
+            f"In {alike:,} of {number_of(len(ranks), 'example')}, candidates with different texts have the same "
+            f"tokens and count as one: the model's vocabulary or its --label-truncate leaves no difference."
         )
     return Evaluated(
         model_file=opt["model_file"],

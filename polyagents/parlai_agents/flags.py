@@ -9,6 +9,7 @@ from parlai.core.params import ParlaiParser
 from parlai.core.teachers import FixedDialogTeacher
 
 from polyagents.arguments import BACKEND, BACKENDS, INDEX_URL, boolean, positive_int, positive_ints
+from polyagents.console import number_of
 from polyagents.errors import InputError, did_you_mean
 from polyagents.models.architecture import Architecture
 from polyagents.models.model_options import EncoderOptions, TextOptions, history_flags
@@ -168,7 +169,9 @@ def check_not_reserved(opt: Opt) -> None:
     """Refuse ParlAI's values that have no meaning for these agents, before anything is loaded."""
     parts, tasks = opt.get("multitask_weights") or [1], str(opt.get("task")).split(",")
     if not isinstance(parts, str) and len(parts) not in (1, len(tasks)):
-        raise InputError(f"--multitask-weights has {len(parts)} numbers for {len(tasks)} tasks; give one for each.")
+        raise InputError(
+            f"--multitask-weights has {len(parts)} numbers for {number_of(len(tasks), 'task')}; give one for each."
+        )
     if any(not token.strip() or not token.isprintable() for token in (opt.get("special_tok_lst") or "-").split(",")):
         raise InputError(
             f"--special-tok-lst {opt['special_tok_lst']!r}: a token cannot be empty, or have a line end or another "

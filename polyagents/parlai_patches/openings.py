@@ -10,6 +10,7 @@ from dataclasses import dataclass
 
 from parlai.core.opt import Opt
 
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.parlai_patches.task_messages import task_messages
 
@@ -31,8 +32,8 @@ def read_openings(opt: Opt, count: int, seed: int) -> list[Opening]:
     found = all_openings(opt, seed)
     if len(found) < count:
         raise InputError(
-            f"--task {opt['task']} has {len(found)} different openings in -dt {opt['datatype']}, but {count} are "
-            f"needed; give a smaller --conversations, or another -dt."
+            f"--task {opt['task']} has {number_of(len(found), 'different opening')} in -dt {opt['datatype']}, fewer "
+            f"than {count}; give a smaller --conversations, or another -dt."
         )
     return found[:count]
 

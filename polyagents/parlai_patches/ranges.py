@@ -25,6 +25,7 @@ from polyagents.arguments import (
     probability,
     shown,
 )
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.options import fields_of
 from polyagents.training_loop.training_options import LoopOptions
@@ -42,7 +43,7 @@ class Several:
         found = tuple(self.one(part) for part in text.split(","))
         if self.count and len(found) not in self.count:
             counts = " or ".join(map(str, self.count))
-            raise argparse.ArgumentTypeError(f"{text!r} is {len(found)} numbers; give {counts}")
+            raise argparse.ArgumentTypeError(f"{text!r} is {number_of(len(found), 'number')}; give {counts}")
         return found
 
 

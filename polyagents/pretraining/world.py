@@ -10,6 +10,7 @@ from parlai.core.worlds import World
 from parlai.scripts import eval_model, train_model
 from parlai.utils.distributed import get_rank, num_workers
 
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.parlai_agents.task_reader import Position, TaskReader
 from polyagents.parlai_patches.train_loop import is_training_run
@@ -75,7 +76,7 @@ class PretrainWorld(World):
         self.plan = self.agent.plan(self.reader.read(self.size), now.windows)
         if now.of and now.of != len(self.plan):
             raise InputError(
-                f"The checkpoint was saved after {now.updates} of {now.of} updates of a window, which has "
+                f"The checkpoint was saved after {now.updates} of {number_of(now.of, 'update')} of a window, which has "
                 f"{len(self.plan)} with these flags; give --batch-tokens, --chunk-tokens, --text-truncate, "
                 f"--label-truncate and as many processes as before, or start another run with --init-model."
             )

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.training.candidate_sources import EncodedExamples
 
@@ -119,6 +120,6 @@ def about(losses: Tensor, examples: EncodedExamples) -> str:
     wrong = (~torch.isfinite(losses)).nonzero().flatten().tolist()
     label = examples.labels[wrong[0]]
     return (
-        f"the loss of {len(wrong)} of {len(losses)} examples is not finite, and the batch is not trained on. "
-        f"The first: {examples.texts[wrong[0]]!r} -> {None if label is None else label.candidate.text!r}"
+        f"the loss of {len(wrong)} of {number_of(len(losses), 'example')} is not finite, and the batch is not "
+        f"trained on. The first: {examples.texts[wrong[0]]!r} -> {None if label is None else label.candidate.text!r}"
     )

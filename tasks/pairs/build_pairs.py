@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from polyagents.console import Bar, say
+from polyagents.console import Bar, number_of, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import TEMPORARY, atomic_write, write_text
 from polyagents.files.locks import exclusive_folder
@@ -33,6 +33,7 @@ from .portions import FORMAT, Portion, comment_in, portions_of, read_portion, st
 from .source_files import PARTS, files_below
 
 OURS = re.compile(rf"((train-\d{{5}}|valid|test)\.jsonl|manifest\.json)({TEMPORARY})?")
+NOUNS = re.compile(r"\b(answer|bot|comment|file|line|pair|url)s\b")  # in the names of counts
 SHARD = 65_536  # pairs of a shard of the training set, which a teacher has in memory: about 30 MB
 VALID_EXAMPLES = 10_000  # chosen here; the paper does not say how many it held out
 CONTEXT_LINES = 1  # of plain text: "the input is one sentence and the label the next sentence" (4.1)
@@ -128,7 +129,7 @@ def build_anew(plan: PairsPlan, source: dict[str, Any]) -> dict[str, Any]:
         )
     if counts["malformed_lines"]:
         first = next(portion.malformed for portion in portions if portion.malformed)
-        say(f"{counts['malformed_lines']:,} lines could not be read and are skipped (the first: {first}).")
+        say(f"Skipped: {number_of(counts['malformed_lines'], 'line')} that could not be read (the first: {first}).")
     cut = held_out(runs, plan.valid_examples)
     examples, shards = write_splits(plan, runs, cut, counts["pairs"])
     sha256 = {name: digest for portion in portions for name, digest in portion.sha256.items()}
@@ -143,7 +144,8 @@ def build_anew(plan: PairsPlan, source: dict[str, Any]) -> dict[str, Any]:
 
 def describe_counts(counts: dict[str, int]) -> str:
     """Describe counts: 5 bots, 3 malformed lines."""
-    return ", ".join(f"{count:,} {name.replace('_', ' ')}" for name, count in sorted(counts.items()) if count)
+    said = ((name.replace("_", " "), count) for name, count in sorted(counts.items()) if count)
+    return ", ".join(number_of(count, NOUNS.sub(r"\1", name), name) for name, count in said)
 
 
 def all_portions(plan: PairsPlan) -> list[Portion]:
@@ -199,7 +201,7 @@ def held_out(runs: list[str], valid_examples: int) -> Cut:
     cut = threads.cut()
     if not cut.valid or not cut.test:
         say(
-            f"All {threads.total:,} pairs are for training: there are too few, or most are of one conversation or "
+            f"All pairs ({threads.total:,}) are for training: there are too few, or most are of one conversation or "
             f"document, and none is in two splits. A blank line in plain text begins a new document."
         )
     return cut

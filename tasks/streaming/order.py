@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from random import Random
 from typing import Any, NamedTuple, Protocol
 
+from polyagents.console import number_of
 from polyagents.files.json_files import parse_json
 
 from .data_manifest import damaged
@@ -127,5 +128,5 @@ class Shards:
         except OSError as error:
             raise damaged(path, f"cannot be read ({error.strerror})") from error
         if len(lines) != count:
-            raise damaged(path, f"has {len(lines):,} examples instead of {count:,}")
+            raise damaged(path, f"has {number_of(len(lines), 'example')} instead of {count:,}")
         return lines

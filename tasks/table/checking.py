@@ -146,8 +146,8 @@ def warnings_of(splits: Mapping[str, Split], limits: tuple[int, int], unit: str)
     for name, one in splits.items():
         if name != "train" and (leaked := sum((one.pairs & train.pairs).values())):
             yield (
-                f"{leaked:,} of the {one.examples:,} examples of {name} are in train as well, with their label: they "
-                f"make a score on {name} too good. Remove them from train."
+                f"{name}: {leaked:,} of {number_of(one.examples, 'example')} in train as well, with the same label, "
+                f"which makes a score on {name} too good. Remove from train what is in both."
             )
     yield from labels_alike({text: None for one in splits.values() for text in one.texts})
     if len(splits) == 1:

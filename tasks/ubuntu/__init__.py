@@ -21,6 +21,7 @@ from parlai.core.teachers import DialogTeacher
 from parlai.tasks.ubuntu.build import build
 from parlai.utils.data import DatatypeHelper
 
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.tasks.counts import say_once, warn_of_count
 
@@ -59,9 +60,7 @@ class DefaultTeacher(DialogTeacher):
             else:
                 negatives += 1
         if negatives:
-            say_once(
-                self.opt, f"{path}: {negatives:,} of {rows:,} rows have label 0; they are negatives, and are skipped."
-            )
+            say_once(self.opt, f"{path}: negatives (label 0) are skipped, {negatives:,} of {number_of(rows, 'row')}.")
         if not (self.sample or self.stream):
             warn_of_count(self.opt, "Ubuntu V2", self.split, rows, "rows", path)
 

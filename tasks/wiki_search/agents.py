@@ -11,6 +11,7 @@ from parlai.core.params import ParlaiParser
 from parlai.utils.data import DatatypeHelper
 
 from polyagents.arguments import count
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.files.lines import opened, text_lines
 
@@ -108,5 +109,7 @@ def first_of_pool(folder: str, wanted: int, was_asked: bool) -> list[str]:
     except OSError as error:
         raise damaged(path, f"cannot be read ({error.strerror})") from error
     if len(found) < wanted and was_asked:
-        raise InputError(f"--wiki-eval-candidates {wanted}: the pool {path} has {len(found):,} articles; give fewer.")
+        raise InputError(
+            f"--wiki-eval-candidates {wanted}: the pool {path} has {number_of(len(found), 'article')}; give fewer."
+        )
     return found

@@ -6,7 +6,7 @@ from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from typing import Any
 
-from polyagents.console import Bar, say
+from polyagents.console import Bar, number_of, say
 from polyagents.errors import InputError
 from polyagents.files.atomic import write_text
 from polyagents.files.locks import exclusive_folder
@@ -84,18 +84,19 @@ def build_anew(plan: WikiPlan, source: Source) -> dict[str, Any]:
     articles = count_articles(parts, counts["examples"])
     if articles < SMALLEST:
         raise InputError(
-            f"--source {plan.source} has {articles} articles that can be used, of {counts['pages']:,} pages; "
-            f"{SMALLEST} are needed at least."
+            f"--source {plan.source} has {number_of(articles, 'article')} that can be used, of "
+            f"{number_of(counts['pages'], 'page')}; {SMALLEST} are needed at least."
         )
     sizes = plan.sizes.within(articles)
     if sizes.all >= articles:
         raise InputError(
-            f"--source {plan.source} has {articles:,} articles that can be used, and --valid-examples, --test-examples "
-            f"and --eval-pool are {sizes.all:,} together; give smaller numbers, so that some are left to train on."
+            f"--source {plan.source} has {number_of(articles, 'article')} that can be used, and --valid-examples, "
+            f"--test-examples and --eval-pool are {sizes.all:,} together; give smaller numbers, so that some "
+            f"are left to train on."
         )
     if sizes != plan.sizes:
         say(
-            f"{articles:,} articles are few: {sizes.valid:,} are for validation, {sizes.test:,} for the test and "
+            f"{articles:,} articles are few: {sizes.valid:,} for validation, {sizes.test:,} for the test and "
             f"{sizes.pool:,} for the pool, instead of {plan.sizes.valid:,}, {plan.sizes.test:,} and "
             f"{plan.sizes.pool:,}; at most a tenth, a tenth and three tenths."
         )
@@ -111,15 +112,15 @@ def all_parts(plan: WikiPlan, source: Source) -> list[Part]:
     parts = finished_parts(folder, source, making(plan.seed))
     if parts:
         found = all_counts(parts)["examples"]
-        say(f"{plan.folder} has {found:,} articles from an earlier build, which is resumed.")
+        say(f"{plan.folder} has {number_of(found, 'article')} from an earlier build, which is resumed.")
     try:
         for part in read_on(source, parts, folder, making(plan.seed), plan.workers):
             parts.append(part)
     except Damaged as error:
         kept = all_counts(there(folder))["examples"]
         raise InputError(
-            f"{error}; the {kept:,} articles before it are kept in {plan.folder}, and with a whole file the same "
-            f"command resumes."
+            f"{error}; what was read before it, {number_of(kept, 'article')}, is kept in {plan.folder}, and with a "
+            f"whole file the same command resumes."
         ) from error
     return parts
 

@@ -178,7 +178,7 @@ HOSTILE = [  # a line, in a folder with a pipe, a link to nothing, a folder and 
     ),
     (
         "TRAIN --multitask-weights 1,2,3",
-        "has 3 numbers for 1 tasks",
+        "has 3 numbers for 1 task;",
     ),
     ("train_model -m bi -mf new --backbone scratch:tiny -t interactive", "that task has no messages to read"),
     (

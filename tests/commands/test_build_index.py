@@ -94,7 +94,7 @@ def test_the_group_does_to_a_folder_what_its_other_name_does(build, rank, file, 
     assert added["candidates"] == len(found) == len(REPLIES) + 2 and "never there" in found
     (tmp_path / "more.txt").write_text("i would like tea\nwho ?\n")
     removed, said = group("remove", *more)
-    assert removed["candidates"] == len(REPLIES) + 1 and said.endswith("1 of 2 were not in the index.\n")
+    assert removed["candidates"] == len(REPLIES) + 1 and said.endswith("Not in the index: 1 of 2.\n")
     group("add", *model, *more, "--index-type", "hnsw")
     status, _ = group("status")
     assert (status["index_type"], status["recall@10"], status["candidates"]) == ("hnsw", 1.0, len(REPLIES) + 3)
@@ -221,7 +221,7 @@ def test_candidates_with_ids_are_built_filtered_updated_and_removed(build, rank,
     index = ("--index-dir", tmp_path / "index")
     own("index", "add", "-mf", trained("poly"), "--candidates-file", more, *index)
     own("index", "remove", "--candidates-file", gone, *index)
-    assert "1 of 3 were not in the index" in capsys.readouterr().err
+    assert "Not in the index: 1 of 3." in capsys.readouterr().err
     gone = tmp_path / "gone.jsonl"
     gone.write_text('{"id": "r10"}\n{"id": "r10"}\n')
     own("index", "remove", "--candidates-file", gone, *index)

@@ -49,7 +49,7 @@ def test_few_labels_in_nearly_equal_numbers_are_clean(said):
             None,
             "train: 1 example with the context of another, and",
         ),
-        (rows(600), rows(9) + rows(3, 9_000), "9 of the 12 examples of valid are in train as well"),
+        (rows(600), rows(9) + rows(3, 9_000), "valid: 9 of 12 examples in train as well"),
         (
             rows(600) + [{"context": f"c {i}", "label": "Ok !"} for i in range(100)],
             None,

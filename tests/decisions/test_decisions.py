@@ -288,7 +288,7 @@ def test_calibrate_fits_to_a_task_and_evaluate_measures_it(model, tmp_path, caps
 @pytest.mark.parametrize(
     ("damage", "candidates", "said"),
     [
-        (str, ["", "\tlabel_candidates:so you like red|bye"], "1 of 2 examples have no candidates"),
+        (str, ["", "\tlabel_candidates:so you like red|bye"], "1 of 2 examples without candidates"),
         (lambda text: text[:1], ["", ""], "calibration.json cannot be read"),
         (str, [f"\tlabel_candidates:{'|'.join(map(str, range(20)))}"] * 2, "fitted for 1 to 10 options"),
         (

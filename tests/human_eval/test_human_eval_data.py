@@ -242,7 +242,7 @@ def test_self_chat_refuses(ends_with_2, trained, tmp_path):
         (line,) = ends_with_2(*flags[:-1], wrong)  # before anybody talks
         assert f"--out {wrong}" in line
     line = ends_with_2(*flags, "--conversations", 10_000)[-1]
-    assert "openings in -dt valid, but 10000 are needed" in line
+    assert "openings in -dt valid, fewer than 10000" in line
     assert not out.exists()
 
 
@@ -396,7 +396,7 @@ def test_malformed_lines_are_told_by_number_and_the_rest_is_kept(step, tmp_path)
     assert printed["conversations"] == 2 and printed["malformed"] == malformed
     assert f"{path}, line 1, is skipped: it is not UTF-8.\n{path}, line 3, is skipped: it is not JSON." in said
     assert said.count("is skipped") == 20
-    assert f"{malformed - 20} more are skipped, {malformed} in all." in said
+    assert f"{malformed - 20} more skipped, {malformed} in all." in said
 
 
 def test_a_broken_line_spoils_its_dialogue_of_the_text_format(tmp_path):
@@ -518,7 +518,7 @@ def test_the_folder_for_a_crowd_platform_is_what_parlai_loads(step, tmp_path):
     settings = yaml.safe_load((tmp_path / "task/polyagents.yaml").read_text())["mephisto"]["blueprint"]
     assert settings["num_matchup_pairs"] == 4 and settings["block_on_onboarding_fail"] is True
     readme = (tmp_path / "task/README.md").read_text()
-    assert "4 pairs and 1 onboarding checks of a, b" in readme and "Not tried" in readme
+    assert "4 pairs and 1 onboarding check of a, b" in readme and "Not tried" in readme
 
 
 def test_export_refuses(ends_with_2, tmp_path, monkeypatch):

@@ -416,12 +416,12 @@ def test_a_report_on_nothing_is_refused(tmp_path):
     with pytest.raises(InputError, match=r"There are no judgements to report; let annotators judge"):
         write_report([], str(folder))
     nothing = [judged("A", "A"), judged("A", "B", passed=False)]
-    with pytest.raises(InputError, match=r"None of the 2 judgements counts: 1 \(the annotator failed .*two different"):
+    with pytest.raises(InputError, match=r"Of 2 judgements, none counts: 1 \(the annotator failed .*two different"):
         write_report(nothing, str(folder))
     failed = RatedChat(1, "anna", "A", (ChatMessage("hi"), ChatMessage("yo")), 3, "c", passed=False)
     with pytest.raises(InputError, match=r"No chat counts \(the annotator failed the checks in each\)"):
         write_report([], str(folder), chats=[failed])
-    with pytest.raises(InputError, match="None of the 2 judgements counts"):
+    with pytest.raises(InputError, match="Of 2 judgements, none counts"):
         write_report(nothing, str(folder), chats=[failed])
     assert not folder.exists()
 

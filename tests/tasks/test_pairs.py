@@ -398,7 +398,7 @@ def test_a_dump_that_is_damaged_keeps_what_was_read_before(small, tmp_path, refu
 def test_malformed_lines_are_counted_and_the_first_is_named(tmp_path, capsys):
     lines = [json.dumps({"context": f"hi {n}", "label": "ho"}) for n in range(4)]
     made_of([*lines[:2], "{no", *lines[2:], "{no"], tmp_path)
-    assert f"2 lines could not be read and are skipped (the first: {tmp_path}/source.jsonl, line 3)" in (
+    assert f"Skipped: 2 lines that could not be read (the first: {tmp_path}/source.jsonl, line 3)" in (
         capsys.readouterr().err
     )
 

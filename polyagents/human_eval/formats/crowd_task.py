@@ -3,6 +3,7 @@
 import os
 from collections.abc import Mapping, Sequence
 
+from polyagents.console import number_of
 from polyagents.files.atomic import write_text
 from polyagents.files.own_folder import own_folder
 from polyagents.human_eval.conversations import model_of
@@ -48,7 +49,7 @@ mturk:
 
 README_TEXT = """# An ACUTE-Eval run on a crowd platform
 
-Written by `polyagents human_eval export --to crowd_task`: {pairs} pairs and {checks} onboarding checks of {models}.
+Written by `polyagents human_eval export --to crowd_task`: {pairs} and {checks} of {models}.
 
 ParlAI's crowdsourcing cannot run from its released package, which lacks the workers' page. Take its git tree:
 
@@ -81,4 +82,5 @@ def write_crowd_task(folder: str, pairs: Sequence[ConversationPair], conversatio
     counts = {"pairs": len(real), "checks": checks}
     settings = counts | {"block": str(checks > 0).lower(), "question": DEFAULT_QUESTION, "threshold": PASS_SHARE}
     write_text(os.path.join(folder, CONFIG), CONFIG_TEXT.format(**settings))
-    write_text(os.path.join(folder, README), README_TEXT.format(models=", ".join(models), **counts))
+    said = {"pairs": number_of(len(real), "pair"), "checks": number_of(checks, "onboarding check")}
+    write_text(os.path.join(folder, README), README_TEXT.format(models=", ".join(models), **said))

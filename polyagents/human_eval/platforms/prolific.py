@@ -12,6 +12,7 @@ from typing import Any
 
 import requests
 
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.files.hashing import fingerprint
 from polyagents.human_eval.platforms.calls import AnswerLost, Call
@@ -133,7 +134,8 @@ class Prolific:
         """Reject a submission, which is not paid; an InputError says if Prolific takes no message so short."""
         if len(message) < SHORTEST:
             raise InputError(
-                f"--message has {len(message)} characters; Prolific takes {SHORTEST} or more: tell the person why."
+                f"--message has {number_of(len(message), 'character')}; Prolific takes {SHORTEST} or more: tell the "
+                f"person why."
             )
         body = {"action": "REJECT", "message": message, "rejection_category": "OTHER"}
         return self._transition(one, "reject", "REJECTED", body)

@@ -4,6 +4,7 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from polyagents.console import number_of
 from polyagents.errors import InputError
 from polyagents.human_eval.records import Judgement, RatedChat
 
@@ -56,8 +57,8 @@ def check_enough(filtered: Sequence[FilteredJudgement], chats: Sequence[RatedCha
         return
     if filtered:
         raise InputError(
-            f"None of the {len(filtered):,} judgements counts: {reasons(filtered)}; a report needs judgements of two "
-            f"different models by annotators that passed the checks."
+            f"Of {number_of(len(filtered), 'judgement')}, none counts: {reasons(filtered)}; a report needs "
+            f"judgements of two different models by annotators that passed the checks."
         )
     if chats:
         raise InputError(f"No chat counts ({FAILED} in each); a report needs chats of people who passed the checks.")

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from polyagents.arguments import CommandParser, Real, refuse_given
-from polyagents.console import say
+from polyagents.console import number_of, say
 from polyagents.errors import InputError
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store
 from polyagents.human_eval.steps.page_server import arrival, check_public_url
@@ -88,11 +88,11 @@ def run_action(opt: Mapping[str, Any], platform: str, access_of: "Callable[[], A
         counts[outcome] += 1
     print(json.dumps(counts | ({"id": made} if action == "create" and made else {})))
     if counts["refused"]:
-        raise InputError(f"{counts['refused']} of {len(calls)} calls were refused: {refusal}")
+        raise InputError(f"{counts['refused']} of {number_of(len(calls), 'call')} refused: {refusal}")
     if counts["unknown"]:
         raise InputError(
-            f"Of {counts['unknown']} calls it is not known whether they were carried out; give the same command "
-            f"after ten minutes: it looks them up, and sends nothing twice that must not be."
+            f"It is not known whether {number_of(counts['unknown'], 'call')} went through; give the same command after "
+            f"ten minutes: it looks that up, and sends nothing twice that must not be."
         )
 
 

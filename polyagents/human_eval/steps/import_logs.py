@@ -65,4 +65,4 @@ def say_malformed(file: str, contents: FileContents) -> None:
         say(f"{file}, {where}, is skipped: {reason}.")
     more = len(contents.malformed) - SHOWN
     if more > 0:
-        say(f"{file}: {more:,} more are skipped, {len(contents.malformed):,} in all.")
+        say(f"{file}: {more:,} more skipped, {len(contents.malformed):,} in all.")

@@ -101,8 +101,8 @@ def read_problems(path: str, rate: str) -> list[str]:
         raise InputError(f"--problems {path} cannot be read ({error.strerror}).") from error
     if not 0 < len(labels) <= MOST_PROBLEMS or max(map(len, labels)) > LONGEST_PROBLEM:
         raise InputError(
-            f"--problems {path} has {len(labels)} labels; give 1 to {MOST_PROBLEMS}, of up to {LONGEST_PROBLEM} "
-            f"characters, one a line."
+            f"--problems {path} has {number_of(len(labels), 'label')}; give 1 to {MOST_PROBLEMS}, of up to "
+            f"{LONGEST_PROBLEM} characters, one a line."
         )
     return labels
 
