@@ -100,7 +100,8 @@ def check_format(flag: str, path: str, endings: Sequence[str]) -> None:
     """Refuse, with an InputError, a name of a format that is not written: others would read the file as that."""
     ending = os.path.splitext(path)[1].lower()
     if ending in FORMATS - {*endings}:
-        raise InputError(f"{flag} {path} would be no {ending} file; give a name that ends in {' or '.join(endings)}.")
+        give = f"give a name that ends in {' or '.join(endings)}"
+        raise InputError(f"{flag} {path} would not be a {ending} file; {give}.")
 
 
 def files_read(opt: Mapping[str, Any]) -> list[str | None]:

@@ -147,7 +147,7 @@ def test_what_is_read_is_not_written(name, tmp_path):
 def test_no_file_is_named_as_what_it_is_not(command, out, instead, trained, tmp_path):
     name, *flags = command.split()
     run = own if name in ("mine_negatives", "evaluate") else parlai
-    with pytest.raises(InputError, match=f" would be no {os.path.splitext(out)[1].lower()} file; .* in {instead}"):
+    with pytest.raises(InputError, match=f" would not be a {os.path.splitext(out)[1].lower()} file; .* in {instead}"):
         run(name, "-t", SAMPLE, "-mf", trained("bi"), *flags, tmp_path / out)
     assert not contents(tmp_path)
 
