@@ -81,18 +81,26 @@ def classifier_in(folder: str) -> Classifier | None:
     return Classifier(name, outputs) if name.endswith(KIND) else None
 
 
-def load_classifier(folder: str, found: Classifier) -> Any:
-    """Load a model for sequence classification, in fp32; refuse other heads, several outputs and missing weights."""
+def refuse_other_heads(found: Classifier, name: str) -> None:
+    """Refuse a model for sequence classification that is no cross-encoder: several outputs, or a head of another kind.
+
+    Args:
+        name: of the model.
+    """
     if found.outputs != 1:
         raise InputError(
-            f"{folder} is a classifier with {found.outputs} outputs, and a cross-encoder has one, the score; give a "
+            f"{name} is a classifier with {found.outputs} outputs, and a cross-encoder has one, the score; give a "
             f"model with one, or train from its encoder, with --backbone."
         )
     if found.name.removesuffix(KIND) not in HEADS:
         raise InputError(
-            f"{folder} is a {found.name}, whose head polyagents cannot compute; those of {', '.join(HEADS)} can be "
+            f"{name} is a {found.name}, whose head polyagents cannot compute; those of {', '.join(HEADS)} can be "
             f"computed. Train from its encoder, with --backbone."
         )
+
+
+def load_classifier(folder: str, found: Classifier) -> Any:
+    """Load a model for sequence classification whose head is ours, in fp32; refuse missing weights."""
     config = read_config(folder)
     config.num_labels = 1
     try:

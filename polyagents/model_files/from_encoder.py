@@ -43,6 +43,8 @@ def model_from_encoder(encoder: Any, architecture: str, tokenizer: Any) -> Ranki
         classifier = classifiers.classifier_in(weights_in(folder))
         if "Pooling" in sentence_transformers_import.modules_in(folder):
             classifier = None  # its head is not used there
+        if classifier is not None:  # or -m cross would be named, which cannot take it either
+            classifiers.refuse_other_heads(classifier, name)
         if kind == "BiEncoder" and classifier is None:
             return checked(bi_encoder(folder, name), name)
         if kind == "CrossEncoder" and classifier is not None:

@@ -430,13 +430,15 @@ def test_bi_encoders_that_are_not_ours(folders, tmp_path):
 
 
 def test_cross_encoders_that_are_not_ours(classifiers, folders, tmp_path):
-    assert "a classifier with 3 outputs" in refusal(classifiers("Bert", 3), "cross")
+    for kind in ("bi", "poly", "cross"):
+        assert "a classifier with 3 outputs" in refusal(classifiers("Bert", 3), kind)
     assert "is a cross-encoder as it is" in refusal(classifiers("Bert"))
     folder = shutil.copytree(classifiers("Bert"), tmp_path / "segments")
     edited(folder, "tokenizer_config.json", model_input_names=["input_ids", "attention_mask"])
     assert "so it cannot be taken as it is" in refusal(folder, "cross")
     other = edited(folder, "config.json", architectures=["GPT2ForSequenceClassification"])
-    assert "whose head polyagents cannot compute" in refusal(other, "cross")
+    for kind in ("bi", "poly", "cross"):
+        assert "whose head polyagents cannot compute" in refusal(other, kind)
     edited(folder, "config.json", architectures=["RobertaForSequenceClassification"])
     assert "is a BertForSequenceClassification" in refusal(folder, "cross")
     folder = edited(shutil.copytree(folders["bert"], tmp_path / "bare"), "config.json", id2label={"0": "a"})
