@@ -14,6 +14,7 @@ from torch import nn
 from polyagents.backbone_files import CONFIG, read_config
 from polyagents.errors import InputError, first_line
 from polyagents.files.json_files import read_json
+from polyagents.models.backbone import refuse_other_shapes
 from polyagents.ranking.joint_model import JointModel
 from polyagents.surroundings import OwnDraws, silent_transformers
 
@@ -105,12 +106,18 @@ def load_classifier(folder: str, found: Classifier) -> Any:
     config.num_labels = 1
     try:
         with silent_transformers():
-            model, missing = transformers.AutoModelForSequenceClassification.from_pretrained(
-                folder, config=config, dtype=torch.float32, trust_remote_code=False, output_loading_info=True
+            model, loaded = transformers.AutoModelForSequenceClassification.from_pretrained(
+                folder,
+                config=config,
+                dtype=torch.float32,
+                trust_remote_code=False,
+                output_loading_info=True,
+                ignore_mismatched_sizes=True,  # refused below, with their shapes
             )
     except Exception as error:  # transformers raises a dozen kinds, by version
         raise InputError(f"{folder}: no weights could be loaded from there ({first_line(error)}).") from error
-    if absent := sorted(missing["missing_keys"]):
+    refuse_other_shapes(loaded, folder)
+    if absent := sorted(loaded["missing_keys"]):
         raise InputError(f"{folder} has no weights for {absent[0]}, so its scores would be random; give another model.")
     if type(model).__name__ != found.name:
         raise InputError(f"{folder} says that it is a {found.name}, but is a {type(model).__name__}.")

@@ -126,10 +126,25 @@ def load_from_anywhere(
     config = read_config(name)
     if isinstance(transformers.MODEL_MAPPING.get(type(config), None), tuple):  # Funnel's: the first of its classes
         config.architectures = []
-    model, found = kind.from_pretrained(name, config=config, output_loading_info=True, **own, **quantized)
+    own |= {"output_loading_info": True, "ignore_mismatched_sizes": True}  # refused below, with their shapes
+    model, found = kind.from_pretrained(name, config=config, **own, **quantized)
+    refuse_other_shapes(found, f"--backbone {options.backbone}")
     drop_pooler(model.base_model)  # which may be missing: nothing reads it
     refuse_weights(model, {*found["missing_keys"]}, options.backbone)
     return model
+
+
+def refuse_other_shapes(found: Mapping[str, Any], name: str) -> None:
+    """Refuse a model with weights of other shapes than its configuration says; they are random.
+
+    Args:
+        found: what transformers says of the loading.
+    """
+    for part, shape, wanted in sorted(found["mismatched_keys"]):
+        raise InputError(
+            f"{name}: its weights {part} have the shape {tuple(shape)}, and its {CONFIG} asks for {tuple(wanted)}, so "
+            f"the two are not of one model; give the model's own {CONFIG}."
+        )
 
 
 def refuse_weights(model: Any, missing: Collection[str], name: str) -> None:

@@ -48,6 +48,8 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
                 backbone, use_fast=True, trust_remote_code=False, config=config
             )
             tokenizer: Tokenizer = copy.deepcopy(loaded.backend_tokenizer)
+            if flag == "--backbone":
+                refuse_other_vocabulary(tokenizer, config, backbone)
             if lowers_case(backbone):
                 own = filter(None, [tokenizer.normalizer])
                 tokenizer.normalizer = normalizers.Sequence([normalizers.Lowercase(), *own])
@@ -78,6 +80,20 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
     new = [token for token in asdict(special).values() if tokenizer.token_to_id(token) is None]
     tokenizer.add_special_tokens([AddedToken(token, special=True, normalized=False) for token in new])
     return RankingTokenizer(tokenizer, special)
+
+
+def refuse_other_vocabulary(tokenizer: Tokenizer, config: "transformers.PretrainedConfig", backbone: str) -> None:
+    """Refuse a tokenizer with words that its model has no embedding for: they would be read as the end of a text.
+
+    Tokens that somebody has added, such as one for padding, may lack theirs.
+    """
+    words = tokenizer.get_vocab_size(with_added_tokens=False)
+    rows = getattr(config.get_text_config(), "vocab_size", None)
+    if rows is not None and words > rows:
+        raise InputError(
+            f"--backbone {backbone} has a tokenizer of {words:,} tokens, and {rows:,} embeddings (vocab_size in its "
+            f"{CONFIG}), so they are not of one model; give the model's own tokenizer."
+        )
 
 
 def lowers_case(folder: str) -> bool:

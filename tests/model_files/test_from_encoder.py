@@ -414,6 +414,24 @@ def test_weights_that_would_give_random_scores(change, sentence, folders, tmp_pa
     assert sentence in refusal(folder)
 
 
+def test_files_that_are_not_of_one_model(folders, classifiers, tmp_path):
+    folder = shutil.copytree(folders["bert"], tmp_path / "bert")
+    edited(folder, "config.json", hidden_size=64)
+    assert "have the shape (32,), and its config.json asks for (64,)" in refusal(folder)
+    folder = edited(shutil.copytree(classifiers("Bert", 3), tmp_path / "3"), "config.json", id2label={"0": "a"})
+    assert "have the shape (3,), and its config.json asks for (1,)" in refusal(folder, "cross")
+    folder = shutil.copytree(folders["bert"], tmp_path / "words")
+    weights = load_file(folder / "model.safetensors")
+    words = weights["embeddings.word_embeddings.weight"][:-1].clone()
+    save_file(weights | {"embeddings.word_embeddings.weight": words}, folder / "model.safetensors", {"format": "pt"})
+    said = refusal(edited(folder, "config.json", vocab_size=len(words)))
+    assert f"has a tokenizer of {len(words) + 1} tokens, and {len(words)} embeddings" in said
+    adding = AutoTokenizer.from_pretrained(folders["bert"])
+    adding.add_tokens(["[MINE]"])
+    adding.save_pretrained(shutil.copytree(folders["bert"], tmp_path / "added"))
+    Ranker.from_encoder(tmp_path / "added")
+
+
 def test_bi_encoders_that_are_not_ours(folders, tmp_path):
     folder = library_folder(folders["bert"], tmp_path / "euclidean", similarity_fn_name="euclidean")
     assert "compares vectors by 'euclidean'" in refusal(folder)
