@@ -60,6 +60,15 @@ def check_files(folder: str) -> None:
             raise ValueError(f"{found.name} in it is not a file, but a pipe, a device or a broken link")
 
 
+def refuse_adapters(name: str) -> None:
+    """Refuse a model's folder or hub name that holds adapters, which may name another model, and modules to import."""
+    if find_adapter_config_file(name) is not None:
+        raise InputError(
+            f"--backbone {name} holds adapters of peft (adapter_config.json); merge them into their model, and give "
+            f"that."
+        )
+
+
 def read_config(name: str) -> "transformers.PretrainedConfig":
     """Read the configuration of a model's folder or hub name, as `config_of` does.
 
@@ -68,11 +77,7 @@ def read_config(name: str) -> "transformers.PretrainedConfig":
         OSError: there is none.
         ValueError: a file is damaged.
     """
-    if find_adapter_config_file(name) is not None:  # which may name another model, and modules to import
-        raise InputError(
-            f"--backbone {name} holds adapters of peft (adapter_config.json); merge them into their model, and give "
-            f"that."
-        )
+    refuse_adapters(name)
     if os.path.isdir(name):
         check_files(name)
         with open(os.path.join(name, CONFIG), "rb") as file:

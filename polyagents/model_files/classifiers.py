@@ -11,7 +11,7 @@ import torch
 import transformers
 from torch import nn
 
-from polyagents.backbone_files import CONFIG, read_config
+from polyagents.backbone_files import CONFIG, read_config, refuse_adapters
 from polyagents.errors import InputError, first_line
 from polyagents.files.json_files import read_json
 from polyagents.models.backbone import refuse_other_shapes
@@ -66,8 +66,9 @@ def classifier_in(folder: str) -> Classifier | None:
     """Return what a folder of transformers says of its model; None if that is not for sequence classification.
 
     Raises:
-        InputError: its configuration cannot be read.
+        InputError: its configuration cannot be read, or is that of adapters.
     """
+    refuse_adapters(folder)
     path = os.path.join(folder, CONFIG)
     try:
         found = read_json(path)

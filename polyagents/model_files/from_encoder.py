@@ -76,7 +76,11 @@ def folder_with(encoder: Any, tokenizer: Any) -> Iterator[tuple[str, str]]:
     if not isinstance(encoder, str | os.PathLike):
         with tempfile.TemporaryDirectory() as folder:
             write(encoder, tokenizer, folder)
-            yield folder, type(encoder).__name__
+            name = type(encoder).__name__
+            try:
+                yield folder, name
+            except InputError as error:  # the folder is gone before anybody reads the sentence
+                raise InputError(str(error).replace(folder, name)) from error
         return
     name = path_text(encoder, "encoder")
     if tokenizer is not None:
@@ -100,7 +104,7 @@ def write(encoder: Any, tokenizer: Any, folder: str) -> None:
         raise InputError(
             f"A {type(encoder).__name__} reads token ids; give its tokenizer, too: from_encoder(model, tokenizer=...)."
         )
-    if not hasattr(encoder, "save_pretrained"):
+    if isinstance(encoder, type) or not hasattr(encoder, "save_pretrained"):
         raise InputError(
             f"A {type(encoder).__name__} is not an encoder; give a name, a folder, or a model of "
             f"sentence-transformers or transformers."
@@ -112,12 +116,17 @@ def write(encoder: Any, tokenizer: Any, folder: str) -> None:
 
 
 def refuse_other_modules(folder: str, name: str) -> None:
-    """Refuse a folder of sentence-transformers that has no single encoder, or one that keeps the end of long texts."""
+    """Refuse a folder of sentence-transformers that has no single encoder, cuts vectors, or keeps the end of texts."""
     kinds = sentence_transformers_import.modules_in(folder)
     if kinds and "Transformer" not in kinds:
         raise InputError(
             f"{name} is made of {', '.join(kinds)}, and polyagents takes one Transformer with its pooling as it is; "
             f"train from the folder of an encoder in it, with --backbone."
+        )
+    if length := sentence_transformers_import.settings_of(folder).get("truncate_dim"):
+        raise InputError(
+            f"{name} compares the first {length} numbers of each vector (truncate_dim), and polyagents compares whole "
+            f"vectors; set truncate_dim to null, which is None in Python, to do so."
         )
     if sentence_transformers_import.truncation_side_of(weights_in(folder)) != "right":
         raise InputError(

@@ -19,7 +19,7 @@ from safetensors.torch import load_file, save_file
 from sentence_transformers import CrossEncoder, SentenceTransformer
 from sentence_transformers.sentence_transformer import modules
 from tokenizers import Tokenizer, processors
-from transformers import AutoConfig, AutoModelForSequenceClassification, AutoTokenizer, set_seed
+from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassification, AutoTokenizer, set_seed
 
 from polyagents import InputError, Ranker
 from polyagents.__main__ import start
@@ -258,6 +258,7 @@ def test_models_in_memory(folders, classifiers, tmp_path):
     )
     assert "give its tokenizer, too" in refusal(model, "cross")
     assert "A int is not an encoder" in refusal(3) and "A NoneType is" in refusal(None)
+    assert "is not an encoder; give a name" in refusal(SentenceTransformer)
     assert "no architecture None" in refusal(folder, None)
     assert "has its own" in refusal(folder, "cross", tokenizer)
 
@@ -414,6 +415,20 @@ def test_weights_that_would_give_random_scores(change, sentence, folders, tmp_pa
     assert sentence in refusal(folder)
 
 
+def test_what_is_wrong_with_a_model_in_memory_names_its_class(folders):
+    pytest.importorskip("peft")
+    from peft import LoraConfig, get_peft_model
+
+    shorter = SentenceTransformer(folders["bert"], device="cpu", truncate_dim=8)
+    assert refusal(shorter).startswith("SentenceTransformer compares the first 8 numbers of each vector")
+    transformer = modules.Transformer(folders["bert"])
+    largest = SentenceTransformer(modules=[transformer, modules.Pooling(32, "max")], device="cpu")
+    assert refusal(largest).startswith("--backbone SentenceTransformer pools its outputs by ['max']")
+    adapted = get_peft_model(AutoModel.from_pretrained(folders["bert"]), LoraConfig(target_modules="all-linear"))
+    said = refusal(adapted, "bi", AutoTokenizer.from_pretrained(folders["bert"]))
+    assert said.startswith("--backbone PeftModel holds adapters of peft")
+
+
 def test_files_that_are_not_of_one_model(folders, classifiers, tmp_path):
     folder = shutil.copytree(folders["bert"], tmp_path / "bert")
     edited(folder, "config.json", hidden_size=64)
@@ -441,6 +456,7 @@ def test_bi_encoders_that_are_not_ours(folders, tmp_path):
         pair = [{"context": "a", "label": "b"}, {"context": "c", "label": "d"}]
         write_folder(Ranker.train(pair, model="bi", train_layers="top", **options).model, str(folder))
     assert "is made of Router" in refusal(routed)
+    assert "(truncate_dim)" in refusal(library_folder(folders["bert"], tmp_path / "shorter", truncate_dim=8))
     assert "keeps the end of a long text" in refusal(own_export)
     assert "(Dense)" in refusal(library_folder(folders["bert"], tmp_path / "dense", more=[modules.Dense(32, 8)]))
     assert "pools its outputs by ['max']" in refusal(library_folder(folders["bert"], tmp_path / "max", pooling="max"))
