@@ -83,7 +83,7 @@ def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str
     saved, given = parlai_options.read(file), opt.get("override", {})
     shapes = options_with(architecture, Role.WEIGHTS)
     wanted = {name: given[name] for name in shapes if given.get(name) is not None and name in saved}
-    if same_backbone(wanted.get("backbone"), saved.get("backbone")):
+    if may_be_backbone(wanted.get("backbone"), saved):
         wanted.pop("backbone", None)
     other = {name: value for name, value in wanted.items() if value != saved[name]}
     source = trained_as(file)
@@ -99,9 +99,15 @@ def refuse_another_training(file: str, opt: Mapping[str, Any], architecture: str
         )
 
 
-def same_backbone(given: str | None, known: str | None) -> bool:
-    """Return whether two names are of one backbone, maybe in two folders, or one is missing."""
-    return None in (given, known) or os.path.basename(str(given)) == os.path.basename(str(known))
+def may_be_backbone(given: str | None, saved: Mapping[str, Any]) -> bool:
+    """Return whether a backbone may be the one of a file's options, maybe in another folder.
+
+    Adapters belong to it wherever it is now: a digest of its weights is in their file, and decides when it is read.
+    """
+    known = saved.get("backbone")
+    return bool(
+        saved.get("lora_rank") or None in (given, known) or os.path.basename(str(given)) == os.path.basename(str(known))
+    )
 
 
 def refuse_another_metric(file: str, metric: str, mode: str | None = None) -> None:
@@ -182,7 +188,7 @@ def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> Pa
             say(f"--output-scaling auto is for a backbone; the factor that {file} was trained with is kept.")
         given = {name: value for name, value in given.items() if name != "output_scaling"}
     decided = decided_by(file, architecture, is_model=file == opt.get("model_file"))
-    if is_start and not same_backbone(given.get("backbone"), decided.get("backbone")):
+    if is_start and not may_be_backbone(given.get("backbone"), decided):
         raise InputError(
             f"--init-model {file} has the backbone {decided['backbone']}, and --backbone is {given['backbone']}; give "
             f"one of the two."

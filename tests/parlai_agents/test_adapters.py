@@ -129,6 +129,20 @@ def test_a_backbone_that_has_moved_can_be_given(adapted, backbone, tmp_path, end
     np.testing.assert_array_equal(scores(model_file, backbone=backbone), scores(adapted("bi")))
 
 
+@pytest.mark.parametrize("kind", ["bi", "uni"])
+def test_training_goes_on_where_the_backbone_has_another_name(kind, adapted, backbone, tmp_path):
+    one = (*SHORT, "--max-train-steps", "1", "--init-model", adapted("bi"))
+    renamed = str(shutil.copytree(backbone, tmp_path / "renamed"))
+    train(kind, tmp_path / "M", *one, "--backbone", renamed)
+    train(kind, tmp_path / "M", *one, "--backbone", backbone, "--max-train-steps", "2")
+    model = transformers.AutoModel.from_pretrained(renamed)
+    model.embeddings.word_embeddings.weight.data[7] += 1
+    model.save_pretrained(renamed)
+    for file in ("M", "N"):
+        with pytest.raises(InputError, match="trained with other weights than"):
+            train(kind, tmp_path / file, *one, "--backbone", renamed, "--max-train-steps", "3")
+
+
 @pytest.mark.parametrize(
     ("flags", "sentence"),
     [
