@@ -196,11 +196,15 @@ def own_parts(file: str, architecture: str) -> Parts:
 
 
 def read_weights(file: str) -> dict[str, Any]:
-    """Read a model file of ours, its weights under "model"; refuse a damaged one, or another kind of file."""
+    """Read a model file of ours, its weights under "model"; refuse a missing or damaged one, or another kind."""
     try:
         return model_file.read(file)
     except InputError:
         raise
+    except (FileNotFoundError, PermissionError) as error:
+        raise InputError(
+            f"{file} cannot be read ({error.strerror}); a model is nothing without its weights."
+        ) from error
     except (OSError, SafetensorError, ValueError, KeyError) as error:
         raise InputError(
             f"{file} cannot be loaded: it is damaged, or is not a model file of polyagents; give another --model-file."

@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import os
 from pathlib import Path
 
 import numpy as np
@@ -111,6 +112,13 @@ def test_a_folder_whose_options_do_not_say_what_it_computes_is_refused(trained, 
         (tmp_path / "config.json").write_text(json.dumps(config | {"options": options}))
         with pytest.raises(InputError, match=f"config.json is damaged: it has no {name}"):
             Ranker.load(tmp_path)
+
+
+def test_missing_weights_are_not_called_damaged(trained, tmp_path):
+    Ranker.load(trained("bi")).save_pretrained(tmp_path / "folder")
+    os.remove(tmp_path / "folder" / "model.safetensors")
+    with pytest.raises(InputError, match=r"model\.safetensors cannot be read \(No such file or directory\)"):
+        Ranker.load(tmp_path / "folder")
 
 
 def test_commands_take_a_folder(trained, replies, tmp_path, monkeypatch, capsys):
