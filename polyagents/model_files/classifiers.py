@@ -84,11 +84,7 @@ def classifier_in(folder: str) -> Classifier | None:
 
 
 def refuse_other_heads(found: Classifier, name: str) -> None:
-    """Refuse a model for sequence classification that is no cross-encoder: several outputs, or a head of another kind.
-
-    Args:
-        name: of the model.
-    """
+    """Refuse a model for sequence classification that is not a cross-encoder of ours: another head, several outputs."""
     if found.outputs != 1:
         raise InputError(
             f"{name} is a classifier with {found.outputs} outputs, and a cross-encoder has one, the score; give a "
