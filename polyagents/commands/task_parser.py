@@ -16,12 +16,16 @@ BATCH = 64  # of an evaluation
 
 
 def load_with_flags(opt: Mapping[str, Any], file: str, only: Sequence[str] | None = None) -> "Ranker":
-    """Load a model with the options of models on a command line that ParlAI has parsed; `only` some, if given."""
+    """Load a model with the options of models on a command line that ParlAI has parsed; `only` some, if given.
+
+    ParlAI reads a model's flags from `M.opt`, so with a folder of `save_pretrained` the command line has none.
+    """
     from polyagents.ranker import Ranker, loading_options  # imports torch
 
     names = only or {"backend", *loading_options(file)}
     given = {name: value for name, value in opt["override"].items() if name in names}
-    return Ranker.load(file, opt["no_cuda"], opt["gpu"], **given)
+    device = {name: opt[name] for name in ("no_cuda", "gpu") if name in opt}
+    return Ranker.load(file, **device, **given)
 
 
 class TaskCommandParser(CommandParser):

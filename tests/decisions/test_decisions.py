@@ -285,6 +285,18 @@ def test_calibrate_fits_to_a_task_and_evaluate_measures_it(model, tmp_path, caps
     assert f"{file}: The model has changed since it was calibrated" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("rerank", [(), ("--rerank", "folder", "--rerank-top", 2)])
+def test_a_model_folder_is_calibrated_as_its_file(rerank, trained, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    file = copy_model(trained("bi"), tmp_path / "bi")
+    Ranker.load(file).save_pretrained("folder")
+    rows = [f"i like {colour} {n},so you like {colour}" for n in range(300) for colour in ("red", "blue")]
+    Path("t.csv").write_text("\n".join(["context,label", *rows]))
+    for model in (file, "folder"):
+        own("calibrate", "-mf", model, "-t", "polyagents.tasks.table", "--table-path", "t.csv", *rerank)
+    assert Ranker.load("folder").calibration == Ranker.load(file).calibration is not None
+
+
 @pytest.mark.parametrize(
     ("damage", "candidates", "said"),
     [
