@@ -475,8 +475,11 @@ def test_the_command_reports_what_the_store_has(tmp_path, monkeypatch, capsys):
 
 @pytest.mark.parametrize("step", [("report",), ("pairs",), ("export", "--to", "parlai", "--out", "F")])
 @pytest.mark.parametrize("prefix", ["", "sqlite:///"])
-def test_a_mistyped_database_is_not_made(prefix, step, tmp_path, monkeypatch):
+def test_a_mistyped_database_is_not_made(prefix, step, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
+    with pytest.raises(SystemExit):
+        human_eval(step[0], "--help")
+    assert "SQLite database, which the first step creates," in " ".join(capsys.readouterr().out.split())
     with pytest.raises(InputError, match=r"^There is no .*nothing\.db; run polyagents human_eval import FILE"):
         human_eval(*step, "--database", f"{prefix}nothing.db")
     assert not list(tmp_path.iterdir())

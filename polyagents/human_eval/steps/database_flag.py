@@ -16,7 +16,7 @@ def add_database_flag(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--database",
         default="human_eval.db",
-        help="the file of an SQLite database, created if it is missing, or postgresql://USER:PASSWORD@HOST/NAME",
+        help="the file of an SQLite database, which the first step creates, or postgresql://USER:PASSWORD@HOST/NAME",
     )
 
 
