@@ -242,9 +242,9 @@ class Trainer:
             if self.valid and self.updates > (done.evaluations[-1][0] if done.evaluations else 0):
                 self._validate(in_turn=False)
             self._log()
+        self._save()  # before M
         if not self.valid or done.best is None:
             self.files.keep_best(self.model)
-        self._save()
         self.files.load_best(self.model)
         self.model.module.eval()
 
@@ -315,6 +315,7 @@ class Trainer:
 
     def _validate_start(self) -> None:
         """Validate the model that the training starts from; decide how often to validate, and how many examples."""
+        self._save()  # before M, which this validation writes
         done, options, seconds = self.progress, self.options, 0.0
         if options.max_train_time is not None:
             begin, some = time.monotonic(), self.valid.first(options.batchsize)

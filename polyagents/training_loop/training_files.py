@@ -3,7 +3,6 @@
 Both are a model's three files, which `Ranker.load` opens; M.checkpoint has the optimiser's state as well.
 """
 
-import contextlib
 import itertools
 import os
 from collections.abc import Mapping
@@ -48,13 +47,14 @@ class TrainingFiles:
     def __init__(self, file: str | None, resume: bool):
         """Lock a model file for this training; its checkpoint and it are replaced unless `resume`.
 
+        A run writes its checkpoint before M, so that M never goes with another run's, or without one to resume from.
+
         Raises:
             InputError: another process trains it, or M exists and would be lost.
         """
         self.file = file
         self.resumed: str | None = None
         self._best: dict[str, Tensor] | None = None
-        self._replaces = not resume  # a checkpoint of another run
         if file is None:
             return
         refuse_other_file(file)
@@ -86,16 +86,11 @@ class TrainingFiles:
         if self.file is None:
             self._best = {name: weight.detach().clone() for name, weight in model.module.state_dict().items()}
         else:
-            if self._replaces:  # only now: this run has begun, and its model must not go with another's checkpoint
-                with contextlib.suppress(FileNotFoundError):
-                    os.remove(f"{self.file}{CHECKPOINT}")
-                self._replaces = False
             save_model(model, self.file)
 
     def keep_last(self, model: RankingModel, state: dict[str, Any]) -> None:
         """Write the checkpoint."""
         if self.file is not None:
-            self._replaces = False
             save_model(model, f"{self.file}{CHECKPOINT}", state)
 
     def load_best(self, model: RankingModel) -> None:

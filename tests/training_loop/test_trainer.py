@@ -7,6 +7,7 @@ import os
 import random
 import re
 import sys
+from contextlib import suppress
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,11 +30,12 @@ from datasets import Dataset
 
 from polyagents import InputError, Ranker
 from polyagents.console import number_of
+from polyagents.model_files.saving import save_model
 from polyagents.models.architecture import find
 from polyagents.parlai_agents.ranker_agent import RankerAgent
 from polyagents.ranking.candidate_set import Candidate, Label
 from polyagents.training.candidate_sources import TrainingCandidates
-from polyagents.training_loop import trainer, validation
+from polyagents.training_loop import trainer, training_files, validation
 from polyagents.training_loop.callbacks import PACKAGES, Callback
 from polyagents.training_loop.from_python import architecture_named
 from polyagents.training_loop.text_example import read_example
@@ -253,7 +255,29 @@ def test_a_training_that_was_stopped_ends_as_an_undisturbed_one(case, tmp_path):
     assert not listener.logs and not listener.evaluations and listener.ended == 1
 
 
-STEEP = {"learningrate": 0.03, "validation_metric": "loss", "max_train_steps": 9}  # so steep that the loss rises
+@pytest.mark.parametrize("valid", [None, EXAMPLES])
+@pytest.mark.parametrize("write", [1, 2, 3])
+def test_a_training_that_is_killed_before_a_write_ends_as_an_undisturbed_one(write, valid, tmp_path, monkeypatch):
+    more = SMALL | {"max_train_steps": 2, "valid": valid}
+    Ranker.train(EXAMPLES, tmp_path / "undisturbed", **more)
+    written = []
+
+    def killed(*given):
+        written.append(given)
+        if len(written) == write:
+            raise KeyboardInterrupt
+        save_model(*given)
+
+    with monkeypatch.context() as patch, suppress(KeyboardInterrupt):
+        patch.setattr(training_files, "save_model", killed)
+        Ranker.train(EXAMPLES, tmp_path / "M", **more)
+    Ranker.train(EXAMPLES, tmp_path / "M", **more)
+    for part in ("", ".checkpoint"):
+        assert largest_difference(f"{tmp_path / 'undisturbed'}{part}", f"{tmp_path / 'M'}{part}") == 0
+
+
+# So steep that the loss rises, and a rate falls that does not depend on the end.
+STEEP = {"learningrate": 0.03, "validation_metric": "loss", "max_train_steps": 9, "lr_scheduler": "reduceonplateau"}
 STOPPED = {
     "between validations": ((5,), STEEP | {"validation_every_n_steps": 3}),
     "again and again": ((1, 2, 4, 5, 6, 8), STEEP | {"validation_every_n_steps": 3, "validation_patience": 3}),
