@@ -140,6 +140,7 @@ def test_training_and_evaluation_use_its_formula(made, source, datatype, tmp_pat
             assert reply["text_candidates"] == [CANDIDATES[ranked[place]] for place in order(row)]
 
 
+@pytest.mark.slow
 def test_every_search_finds_the_same(made, tmp_path):
     file, _, expected = made
     ranker = Ranker.load(file)
@@ -232,6 +233,7 @@ def install(tmp_path, monkeypatch):
     return write
 
 
+@pytest.mark.slow
 def test_the_pages_package_is_trained_by_its_short_names_and_missed_once_it_is_gone(install, tmp_path, monkeypatch):
     install(ENTRIES)
     file, pairs = str(tmp_path / "M"), [{"context": one, "label": one} for one in CONTEXTS]

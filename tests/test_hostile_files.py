@@ -163,6 +163,7 @@ def each_part_replaced(files):
             )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("every", [13, pytest.param(1, marks=pytest.mark.release)])
 def test_options_and_configurations_that_no_model_has(files, every):
     good = {name: (files / name).read_text() for name in ("M.opt", "M.dict")}
@@ -199,6 +200,7 @@ def test_two_encoders_are_not_read_as_a_shared_one(files):
         Ranker.load(files / "M")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", [200, pytest.param(5_000, marks=pytest.mark.release)])
 def test_lines_that_are_no_contexts(examples, tmp_path):
     file = tmp_path / "contexts.txt"
@@ -295,6 +297,7 @@ def test_what_is_not_a_file_is_not_waited_for(files, what):
     use(files)
 
 
+@pytest.mark.slow
 def test_tokenizers_that_cannot_be_built(files, folder):
     good, dictionary = (json.loads((files / name).read_text()) for name in ("folder/tokenizer.json", "M.dict"))
     for number, content in enumerate(broken_tokenizers(good)):

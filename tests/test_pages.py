@@ -112,6 +112,7 @@ assert number == 1
 """
 
 
+@pytest.mark.slow
 def test_a_page_has_one_shell_one_python_and_a_server(tmp_path):
     page = tmp_path / "page.md"
     page.write_text(PAGE)

@@ -151,6 +151,7 @@ def plain(trained, tmp_path_factory):
     return of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("circumstance", CIRCUMSTANCES)
 def test_calls_compute_the_same_and_change_nothing(circumstance, plain, trained, tmp_path):
     for kind in ("poly", "uni", "cross"):
@@ -165,6 +166,7 @@ def test_calls_compute_the_same_and_change_nothing(circumstance, plain, trained,
             np.testing.assert_array_equal(ours, right, err_msg=kind)
 
 
+@pytest.mark.slow
 def test_a_training_learns_the_same_and_changes_nothing(tmp_path):
     weights = learned(tmp_path, "plain", precision="bf16")
     with CIRCUMSTANCES["all others"]():
@@ -176,6 +178,7 @@ def test_a_training_learns_the_same_and_changes_nothing(tmp_path):
         assert torch.equal(found[name], right), name
 
 
+@pytest.mark.slow
 def test_threads_that_load_at_once_get_right_models_and_disturb_nobody(plain, trained):
     """Two threads that load and rank, and one that builds modules of its own meanwhile."""
     rights, before, done, wrong = {kind: plain(kind) for kind in ("poly", "cross")}, surroundings(), [], []

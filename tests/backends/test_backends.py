@@ -115,6 +115,7 @@ def test_it_is_the_exported_graph_that_computes(exported, monkeypatch):
     assert np.isfinite(ranker.score(CONTEXTS, REPLIES)).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", RUNTIMES)
 @pytest.mark.parametrize("kind", ["poly", pytest.param("cross", marks=pytest.mark.release)])
 def test_int8_scores_are_near_torchs(kind, to, exported):
@@ -179,6 +180,7 @@ def test_several_threads_ask_at_once(to, exported):
     np.testing.assert_allclose(together, alone, **FP32)
 
 
+@pytest.mark.slow
 def test_openvino_computes_in_bf16_where_it_is_asked_to(exported):
     file = exported("poly", "openvino")
     expected = Ranker.load(file).score(CONTEXTS, REPLIES)
@@ -221,6 +223,7 @@ def test_weights_and_configuration_decide_the_fingerprint(trained):
     assert backbone_fingerprint(one) != before
 
 
+@pytest.mark.slow
 def test_other_options_of_the_model_are_refused(exported):
     assert "other model options" in refusal(exported("cross", "onnx"), "onnx", joint_head="dot")
 
@@ -266,6 +269,7 @@ def shapes_of_damage(folder):
     }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", RUNTIMES)
 def test_a_damaged_export_is_refused(to, export):
     file, folder = export("poly", to)

@@ -59,6 +59,7 @@ def auto(file, **options):
     return Ranker.load(file, backend="auto", **options).model.backend
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "name"), [("bi", "onnx"), ("cross", "onnx"), ("bi", "openvino"), ("bi", "torch")])
 def test_the_fastest_computes_what_torch_does(kind, name, trained, wins):
     asked = wins(name)
@@ -70,12 +71,14 @@ def test_the_fastest_computes_what_torch_does(kind, name, trained, wins):
     np.testing.assert_allclose(found.score(CONTEXTS, REPLIES), expected.score(CONTEXTS, REPLIES), rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 def test_each_architecture_and_arithmetic_is_measured_for_itself(trained, wins):
     wins("onnx")
     tuned(trained("bi"))
     assert auto(trained("cross")) == "torch-fp32" and auto(trained("bi"), precision="bf16") == "torch-bf16"
 
 
+@pytest.mark.slow
 def test_arithmetics_share_an_export(trained, wins, monkeypatch):
     wins("openvino")
     tuned(trained("bi"))
@@ -98,6 +101,7 @@ def test_the_export_beside_a_model_is_used_unless_its_scores_are_others(trained,
     assert Ranker.load(file, backend="auto").model.context_encoder.backend.quantized is None
 
 
+@pytest.mark.slow
 def test_other_weights_need_another_export_and_say_so(trained, tmp_path, wins, capsys):
     wins("onnx")
     file = copy_model(trained("bi"), tmp_path / "M")
@@ -126,6 +130,7 @@ def test_what_cannot_be_exported_is_torchs_until_it_can_be(fault, trained, wins,
     assert auto(trained("bi")) == "onnx-fp32"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "damage", [lambda folder: folder.rename(folder.parent / "gone"), lambda folder: folder.chmod(0)]
 )
@@ -137,6 +142,7 @@ def test_answers_do_not_depend_on_the_files_of_the_cache(damage, trained, cache,
     assert found.rank("hi", REPLIES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("damage", [lambda file: os.truncate(file, 100), os.remove])
 def test_tune_replaces_a_damaged_export_of_the_cache(damage, trained, cache, wins, capsys):
     wins("onnx")
@@ -155,6 +161,7 @@ def test_tune_says_that_its_times_cannot_be_kept(trained, cache, wins, capsys):
     assert capsys.readouterr().out.startswith("torch ")
 
 
+@pytest.mark.slow
 def test_an_export_that_somebody_else_made_is_not_read(trained, wins, monkeypatch):
     wins("onnx")
     tuned(trained("bi"))
@@ -169,6 +176,7 @@ def test_fp16_is_torchs(trained, wins):
     assert ranker.model.backend == auto(trained("bi"), precision="fp16") == "torch-fp16" and len(refused) == 2
 
 
+@pytest.mark.slow
 def test_commands_use_it_by_default(trained, tmp_path, wins, capsys, monkeypatch):
     wins("openvino")
     (tmp_path / "replies.txt").write_text("\n".join(REPLIES))

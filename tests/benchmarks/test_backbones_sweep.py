@@ -33,6 +33,7 @@ def test_what_cannot_be_made_tiny(monkeypatch):
     assert "not tried" in sweep.tried("bert")
 
 
+@pytest.mark.slow
 def test_a_process_that_dies_or_hangs_is_not_tried(monkeypatch):
     monkeypatch.setattr(sweep, "tried", lambda _: os._exit(1))
     assert "took more than" in sweep.in_a_process("bert")["not tried"]

@@ -9,6 +9,7 @@ from polyagents.index.faiss_index import INDEX_TYPES
 from polyagents.index.plan import Law
 
 
+@pytest.mark.slow
 def test_rows_are_of_real_indexes_beside_the_plan(tmp_path, monkeypatch):
     def in_this_process(folder, width):
         here, there = multiprocessing.Pipe()

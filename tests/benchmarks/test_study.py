@@ -562,6 +562,7 @@ def test_ranks_of_a_pipeline_against_sorting_twice():
         assert pipeline.rank_of_label(example, texts, Scores(first).score("", texts)) == expected
 
 
+@pytest.mark.slow
 def test_a_pipeline_of_one_is_its_first_row_and_of_all_its_second(colours, tmp_path):
     """Over the same examples as the rows themselves, by the same hash; and the pool, against scores one by one."""
     marks, evaluated, own = [Mark("examples", 8)], set(), []
@@ -590,6 +591,7 @@ def test_a_pipeline_of_one_is_its_first_row_and_of_all_its_second(colours, tmp_p
     assert read(own[0]).end.pool_ranks[0] == (scores >= scores[pool.index(label)]).sum()
 
 
+@pytest.mark.slow
 def test_a_pipeline_in_a_study(tmp_path, study, places):
     text = STUDY + '  both: {model: rerank, first: "{bi}", then: "{cross one}", top: 3}\n'
     study = plan.read(write_study(tmp_path, text))

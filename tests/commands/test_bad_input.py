@@ -41,6 +41,7 @@ def backbone(tmp_path_factory):
 # ---- the `parlai` command as a whole ---------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_unknown_flag_in_the_command(colours, tmp_path):
     before = files(tmp_path)
     done = forked(

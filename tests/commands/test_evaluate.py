@@ -208,6 +208,7 @@ def test_of_one_dialogue_there_is_no_interval(trained, report, tmp_path):
 # ---- several models --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_models_are_compared_with_the_first(trained, report):
     poly, bi = trained("poly"), trained("bi")
     found, lines = report(poly, *SOME, "--compare", bi, "--compare", poly)

@@ -152,6 +152,7 @@ def test_a_strangers_model_file_does_not_decide_whom_we_ask(model, chat, file):
     assert len(chat(copy, ["tea"], "--fixed-candidates-path", file)) == 1
 
 
+@pytest.mark.slow
 def test_what_cannot_be_is_said(address, file, trained, ends_with_2, tmp_path):
     url = address.format(name="refused")
     build = ("build_index", "-mf", trained("bi"), "--candidates-file", file, "--index-url", url)

@@ -135,6 +135,7 @@ def test_the_calibration_error_is_the_mean_gap_of_bins_of_equal_mass():
 # ---- thresholds ------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_promised_precision_is_kept_in_95_of_100_draws():
     """The true precision, by probabilities that are known, of the map that is fitted to all examples of a draw."""
     population, truth = simulated(1500, seed=10**6)

@@ -206,6 +206,7 @@ def test_of_two_models_each_opens_every_second_conversation(step, trained, tmp_p
     assert not Conversations("two.jsonl").metadata.self_chat
 
 
+@pytest.mark.slow
 def test_models_that_parlai_wrote_and_its_agents_talk_too(step, written):
     flags = ("-t", SAMPLE, "--conversations", 2, "--turns", 2, "--out", "chats.jsonl")
     poly = written("poly")
@@ -1125,6 +1126,7 @@ def test_fifty_annotators_at_once_lose_and_double_nothing(database):
     assert all(one.judged == PAIRS and one.checks_right == 1 for one in store.progress().annotators)
 
 
+@pytest.mark.slow
 def test_one_annotator_in_many_windows_is_shown_one_pair_and_answers_once(store):
     filled(store)
     (ann,) = store.invite(["Ann"])

@@ -61,6 +61,7 @@ def assignment(number):
     return f"3ASSIGN{number:023d}"
 
 
+@pytest.mark.slow
 def test_nothing_is_sent_without_yes_and_every_call_is_printed(shop, fake):
     _, call = shop
     for line, printed in (
@@ -141,6 +142,7 @@ def test_two_who_pay_at_once_pay_once(shop, fake):
     assert len(fake.bonuses) == 1
 
 
+@pytest.mark.slow
 def test_a_wrong_key_and_none(shop, fake, monkeypatch, tmp_path):
     _, call = shop
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "another")

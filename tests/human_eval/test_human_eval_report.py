@@ -274,6 +274,7 @@ def test_few_annotators_speak_for_themselves():
 # Known preferences
 
 
+@pytest.mark.slow
 def test_a_known_preference_is_recovered_and_wilsons_interval_covers_it_as_often_as_it_says(tmp_path):
     truth, covered = 0.7, 0
     difference = np.log(truth / (1 - truth))
@@ -286,6 +287,7 @@ def test_a_known_preference_is_recovered_and_wilsons_interval_covers_it_as_often
     assert row.win_rate == pytest.approx(truth, abs=0.03) and row.low < truth < row.high and row.p_value < 1e-9
 
 
+@pytest.mark.slow
 def test_known_strengths_are_recovered_and_the_bootstrap_covers_them_as_often_as_it_says():
     truth = np.linspace(1, -1, 5)
     covered, mean = 0.0, np.zeros(5)
@@ -301,6 +303,7 @@ def test_known_strengths_are_recovered_and_the_bootstrap_covers_them_as_often_as
     assert mean / 200 == pytest.approx(truth, abs=0.05)
 
 
+@pytest.mark.slow
 def test_the_bootstrap_covers_the_truth_where_annotators_differ_in_taste():
     """Single judgements, drawn as if they were independent, would cover it in two of three runs."""
     covered = 0
@@ -315,6 +318,7 @@ def test_the_bootstrap_covers_the_truth_where_annotators_differ_in_taste():
 # The files
 
 
+@pytest.mark.slow
 def test_the_same_judgements_and_seed_give_the_same_files(tmp_path):
     judgements = simulated(0, (0.5, 0, -0.5), 8, 90)
     shuffled = [judgements[i] for i in np.random.default_rng(0).permutation(90)]
@@ -344,6 +348,7 @@ def test_the_page_stands_alone_and_explains_its_numbers(tmp_path):
         assert re.search(rf"{explained}: ", page.text)
 
 
+@pytest.mark.slow
 def test_hostile_texts_are_shown_as_texts(tmp_path):
     judgements = [
         Judgement(f"{text} annotator", f"{text} pair", (text, other), other, f"{text} question", f"{text} reason")
@@ -369,6 +374,7 @@ def test_a_phone_shows_long_names_and_questions_without_scrolling_sideways(page,
     assert page.evaluate("document.documentElement.scrollWidth") == 360
 
 
+@pytest.mark.slow
 def test_tables_are_read_back_exactly_and_hold_no_formula(tmp_path):
     texts = [
         *HOSTILE,

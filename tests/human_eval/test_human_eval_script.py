@@ -115,12 +115,14 @@ def as_often_as(holds, probability, matchups):
     return f"{found} of {len(matchups)} ({found / len(matchups):.3f}; {expected:.3f} to be expected)"
 
 
+@pytest.mark.slow
 def test_the_interval_covers_a_known_preference_as_often_as_it_says():
     found = [evaluated(seed, PREFERENCE) for seed in range(RUNS)]
     covered = as_often_as(lambda one: one.rate.low <= PREFERENCE <= one.rate.high, PREFERENCE, found)
     print(f"The interval covers {PREFERENCE} in {covered}")  # for docs/human-evaluation.md
 
 
+@pytest.mark.slow
 def test_without_a_preference_there_is_a_significant_one_as_often_as_p_says():
     found = [evaluated(seed, 0.5) for seed in range(RUNS)]
     significant = as_often_as(lambda one: one.p_value < 0.05, 0.5, found)

@@ -215,6 +215,7 @@ def kinds(store):
         ]
 
 
+@pytest.mark.slow
 def test_checks_come_first_and_among_the_pairs(tmp_path, clock):
     store, client, link = checked(tmp_path, clock, each=5)
     page = client.get(link, follow_redirects=True).text
@@ -225,6 +226,7 @@ def test_checks_come_first_and_among_the_pairs(tmp_path, clock):
     assert len(store.judgements()) == 5
 
 
+@pytest.mark.slow
 def test_who_fails_the_first_checks_ends_there_and_who_fails_the_later_ones_does_not_count(tmp_path, clock):
     store, client, link = checked(tmp_path, clock)
     judge(client, store, link, right=False)
@@ -511,6 +513,7 @@ def test_forged_forms_of_the_stages(shop):
     assert client.post("/annotate/nobody/step", data={"stage": "consent", "agree": "yes"}).status_code == 404
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("arrivals", [150, pytest.param(10_000, marks=pytest.mark.release)])
 def test_ten_thousand_arrivals_for_fifty_places(arrivals, tmp_path, clock, monkeypatch):
     store = store_of(str(tmp_path / "s.db"), study(places=50), clock=clock)

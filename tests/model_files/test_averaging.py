@@ -59,6 +59,7 @@ def test_each_weight_is_the_mean_and_each_option_the_firsts(kind, start, tmp_pat
     assert "The weights are the mean of 3 models; the flags" in (tmp_path / "folder" / "README.md").read_text()
 
 
+@pytest.mark.slow
 def test_adapters_are_merged_before(start, tmp_path):
     files = [other_weights(start("lora"), tmp_path / f"run{seed}", seed) for seed in (1, 2)]
     merged = [Ranker.load(file).model.merged().module.state_dict() for file in files]

@@ -117,6 +117,7 @@ ROBERTAS = ("Camembert", "Roberta", "XLMRoberta")
 PROMPTS = {"query": "Where is the QUERY: ", "document": "a: "}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "options"),
     [
@@ -191,6 +192,7 @@ def classifiers(tmp_path_factory):
 FAST = ("Bert", "Roberta", "DebertaV2")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "name", [name if name in FAST else pytest.param(name, marks=pytest.mark.release) for name in HEADS]
 )
@@ -221,6 +223,7 @@ def test_damaged_fields_that_decide_nothing_change_nothing(damaged, classifiers,
     equal(*scores)
 
 
+@pytest.mark.slow
 def test_a_cross_encoder_of_the_librarys_own_folder(classifiers, tmp_path):
     library = CrossEncoder(classifiers("Bert"), device="cpu", prompts={"rank": "where is "}, default_prompt_name="rank")
     library.max_seq_length = 40
@@ -294,6 +297,7 @@ SHORT = ("--validation-max-exs", 2, "--short-final-eval", True, "--max-train-ste
 SHORT += ("--text-truncate", 60, "--label-truncate", 20)
 
 
+@pytest.mark.slow
 def test_training_goes_on_from_them(folders, classifiers, tmp_path):
     own("init_model", "--backbone", folders["bert"], "-mf", tmp_path / "bi")
     own("init_model", "--backbone", classifiers("Bert"), "-m", "cross", "-mf", tmp_path / "cross")
@@ -447,6 +451,7 @@ def test_files_that_are_not_of_one_model(folders, classifiers, tmp_path):
     Ranker.from_encoder(tmp_path / "added")
 
 
+@pytest.mark.slow
 def test_bi_encoders_that_are_not_ours(folders, tmp_path):
     folder = library_folder(folders["bert"], tmp_path / "euclidean", similarity_fn_name="euclidean")
     assert "compares vectors by 'euclidean'" in refusal(folder)

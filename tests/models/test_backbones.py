@@ -332,6 +332,7 @@ def test_families_without_a_list_of_layers(family, tiny):
         load_backbone(options, vocabulary_of(load_tokenizer(options.backbone)), True)
 
 
+@pytest.mark.slow
 def test_low_precision_scores_are_fp32_and_near(folders):
     scores = {}
     for precision in ("fp32", "bf16"):

@@ -87,6 +87,7 @@ def test_the_model_file_keeps_the_factor(kind, backbone, tmp_path):
     assert all(torch.equal(value, theirs["model"][name]) for name, value in mine["model"].items())
 
 
+@pytest.mark.slow
 def test_the_same_command_goes_on_with_the_factor(backbone, tmp_path, monkeypatch):
     said = []
     monkeypatch.setattr(initial_weights, "say", said.append)

@@ -51,6 +51,7 @@ def test_only_adapters_learn_and_are_kept(kind, adapted, backbone):
             assert torch.equal(loaded[name][: len(weight)], weight)  # embeddings have grown
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_a_calibration_holds_when_adapters_are_merged(kind, adapted, tmp_path):
     file = copy_model(adapted(kind), tmp_path / "M")
@@ -61,6 +62,7 @@ def test_a_calibration_holds_when_adapters_are_merged(kind, adapted, tmp_path):
         assert Ranker.load(model).decide("i like red", ["red", "blue"]).calibrated
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_merged_adapters_score_alike_without_a_backbone(kind, adapted, tmp_path):
     own("convert_weights", "-mf", adapted(kind), "--to", "model-file", "--out", tmp_path / "M")
@@ -73,6 +75,7 @@ def test_merged_adapters_score_alike_without_a_backbone(kind, adapted, tmp_path)
     np.testing.assert_allclose(scores(tmp_path / "folder"), scores(tmp_path / "M"), rtol=1e-6)
 
 
+@pytest.mark.slow
 def test_two_encoders_share_what_does_not_learn(adapted):
     module = Ranker.load(adapted("bi")).model.module
     of_contexts, of_candidates = (
@@ -83,6 +86,7 @@ def test_two_encoders_share_what_does_not_learn(adapted):
         assert (of_candidates[name] == place) == (".lora_" not in name)
 
 
+@pytest.mark.slow
 def test_a_training_is_resumed(backbone, tmp_path):
     flags = (*SHORT, "--backbone", backbone, "--lora-rank", "2", "--save-after-valid", "true")
     train("bi", tmp_path / "M", *flags, "--max-train-steps", "3")
@@ -94,6 +98,7 @@ def test_a_training_is_resumed(backbone, tmp_path):
         torch.testing.assert_close(after["model"][name], weight, atol=1e-3, rtol=0)  # one update; they start at 0.1
 
 
+@pytest.mark.slow
 def test_another_architecture_starts_from_adapters(adapted, backbone, tmp_path):
     start_from = ("--init-model", adapted("bi"), "--backbone", backbone)
     train("uni", tmp_path / "M", *SHORT, *start_from, "--max-train-steps", "1", "-lr", "1e-9")
@@ -129,6 +134,7 @@ def test_a_backbone_that_has_moved_can_be_given(adapted, backbone, tmp_path, end
     np.testing.assert_array_equal(scores(model_file, backbone=backbone), scores(adapted("bi")))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bi", "uni"])
 def test_training_goes_on_where_the_backbone_has_another_name(kind, adapted, backbone, tmp_path):
     one = (*SHORT, "--max-train-steps", "1", "--init-model", adapted("bi"))

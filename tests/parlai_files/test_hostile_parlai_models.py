@@ -98,6 +98,7 @@ def test_damaged_weights_are_refused(copy):
     assert number > 90 and not used
 
 
+@pytest.mark.slow
 def test_options_of_other_types_are_refused(copy):
     path = copy.with_name("M.opt")
     good = json.loads(path.read_text())
@@ -110,6 +111,7 @@ def test_options_of_other_types_are_refused(copy):
     assert len(cases) > 80 and not used
 
 
+@pytest.mark.slow
 def test_damaged_dictionaries_are_refused(copy):
     for part, contents in DICTIONARIES.items():
         path = copy.with_name(f"M{part}")

@@ -336,6 +336,7 @@ def test_conversion_overwrites_nothing(copy, tmp_path, capsys):
 # ---- what a start decides --------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_fine_tuning_that_is_killed_before_its_first_model_goes_on(written, tmp_path):
     """Only M.checkpoint is there, which is ours, and what ParlAI's file decided is in its options."""
     file = tmp_path / "M"
@@ -347,6 +348,7 @@ def test_a_fine_tuning_that_is_killed_before_its_first_model_goes_on(written, tm
     assert (made["output_scaling"], made["reduction_type"], made["poly_n_codes"]) == (0.5, "mean", 4)
 
 
+@pytest.mark.slow
 def test_a_model_of_ours_decides_as_much(written, tmp_path):
     fine_tune("poly", tmp_path / "first", "--init-model", written("poly"))
     fine_tune("poly", tmp_path / "second", "--init-model", tmp_path / "first", "--output-scaling", "0.25")
@@ -364,6 +366,7 @@ def test_flags_beside_a_parlai_model_win(written):
     assert (settings.text_truncate, settings.encoder.precision) == (20, "bf16")
 
 
+@pytest.mark.slow
 def test_options_of_another_time_and_machine(copy, written, chat):
     """Files of 2019 have paths of where they were trained, and options that mean GPUs."""
     file = copy("poly")

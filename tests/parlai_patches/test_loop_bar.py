@@ -64,6 +64,7 @@ def test_a_terminal_has_a_bar(said, flags, total):
     assert "total_steps:2" in log and "\r" not in log
 
 
+@pytest.mark.slow
 def test_where_there_is_no_terminal_there_is_none_and_the_log_is_the_same(said):
     shown, log = said("M", io.StringIO, "--max-train-steps", "6")
     assert not shown and "\r" not in log and "Training:" not in sys.stderr.getvalue()

@@ -39,6 +39,7 @@ METRICS = ("loss", "mrr", "hits@1", "hits@2", "hits@5", "hits@10", "hits@50")
 # ---- train_model and eval_model ------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_trained_model_knows_its_name_and_reports_every_metric(kind, trained):
     assert options(trained(kind))["model"] == KINDS[kind]
@@ -133,6 +134,7 @@ def test_one_candidate(kind, tmp_path):
     assert (float(valid["hits@1"]), float(valid["mrr"]), float(valid["loss"])) == (1, 1, 0)
 
 
+@pytest.mark.slow
 def test_cross_encoder_trains_on_a_task_without_candidates(tmp_path):
     task = write_task(tmp_path, [(text, label, None) for text, label, _ in colour_dialogues()])
     flags = (*task, "--eval-candidates", "batch", "--weight-decay", 0, "--warmup-updates", -1)
@@ -226,6 +228,7 @@ def test_a_rate_that_falls_over_the_run_goes_on_where_it_was(flags, monkeypatch,
     assert largest_difference(tmp_path / "straight", tmp_path / "stopped") == 0
 
 
+@pytest.mark.slow
 def test_more_steps_for_a_finished_model(tmp_path):
     task = write_task(tmp_path, colour_dialogues(8))
     flags = (*task, "-dt", "train:ordered", "--lr-scheduler", "none")
@@ -324,6 +327,7 @@ def with_options(file, copy, **changed):
     return copy
 
 
+@pytest.mark.slow
 def test_a_model_whose_training_had_removed_options_is_used_as_it_is(model, colours, tmp_path):
     file = with_options(model("poly"), tmp_path / "M", codes_init="kmeans", codes_penalty=0.5, codes_mean=False)
     pair = ("i like red", ["so you like red", "bye"])

@@ -47,6 +47,7 @@ def test_a_model_talks_to_itself_as_dialogues_of_the_task_begin(task, talk, mode
     assert said.count("[BiEncoder_1]:") >= 4, said
 
 
+@pytest.mark.slow
 def test_another_seed_begins_another_self_chat(talk, model):
     flags = ("-t", SAMPLE, "--selfchat-max-turns", 2)
     first, again, other = (talk("self_chat", model("bi"), *flags, "--seed", seed) for seed in (1, 1, 2))

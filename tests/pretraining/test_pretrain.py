@@ -312,6 +312,7 @@ def test_the_folder_starts_every_ranker(kind, tmp_path):
     assert lm.cls.predictions.decoder.weight is lm.bert.embeddings.word_embeddings.weight
 
 
+@pytest.mark.slow
 def test_evaluation_says_the_same_each_time_and_all_of_it(colours, tmp_path):
     pretrain(tmp_path / "P", "--max-train-steps", "2")
     first, second = (evaluate(tmp_path / "P", *colours, "-dt", "valid") for _ in range(2))
@@ -361,6 +362,7 @@ def world_at(backbone, position, *flags):
     return PretrainWorld(agent.opt, agent)
 
 
+@pytest.mark.slow
 def test_epochs_go_on_evenly_where_a_window_was_half_done(bert, monkeypatch):
     monkeypatch.setattr(pretraining_world, "WINDOW", 100)
     epochs, places = [0.0], []

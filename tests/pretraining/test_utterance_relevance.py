@@ -228,6 +228,7 @@ def test_what_can_be_known_of_a_target_is_learnt(tmp_path):
     assert report["relevance_acc"] > 0.85, report
 
 
+@pytest.mark.slow
 def test_evaluation_says_the_same_each_time(colours, tmp_path):
     pretrain(tmp_path / "P", "--max-train-steps", "2")
     first, second = (evaluate(tmp_path / "P", *colours, "-dt", "valid") for _ in range(2))

@@ -413,6 +413,7 @@ def test_what_is_wrong_is_in_the_message_that_openai_shows(bi, fields, said):
 # ---- who may ask -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_key_is_the_token(trained, candidates_file):
     with serving(trained("bi"), candidates_file, token=TOKEN, per_minute=4) as (_, url):
         with pytest.raises(cohere.UnauthorizedError) as refused:

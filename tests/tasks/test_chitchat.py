@@ -71,6 +71,7 @@ def test_messages_of_a_speaker_are_one_line_of_a_context():
     assert turns_of({"messages": message}) == ["whats up MD im doing good", "great"]
 
 
+@pytest.mark.slow
 def test_splits_follow_from_the_id_alone(conversations, valid):
     sizes = {split: sum(split_of(id) == split for id in conversations) for split in SPLITS}
     assert sum(sizes.values()) == 7_168 and all(0.04 < sizes[split] / 7_168 < 0.06 for split in ("valid", "test"))

@@ -209,6 +209,7 @@ def test_a_reader_goes_on_after_as_many_targets():
     assert late.read(29) == whole[31:]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bi", "poly"])
 def test_inline_candidates_would_leave_them_without_negatives(kind, tmp_path):
     sentence = r"the targets that --every-utterance adds have none; give --candidates batch, or batch\+inline\.$"
@@ -218,6 +219,7 @@ def test_inline_candidates_would_leave_them_without_negatives(kind, tmp_path):
     train(kind, tmp_path / "M", *flags, "--candidates", "batch+inline")
 
 
+@pytest.mark.slow
 def test_a_vocabulary_is_learnt_from_each_message_once(monkeypatch, tmp_path):
     learnt, act = [], TextDictionary.act
     monkeypatch.setattr(TextDictionary, "act", lambda self: [learnt.append(self.observation["text"]), act(self)][1])

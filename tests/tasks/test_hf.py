@@ -180,6 +180,7 @@ def test_nothing_is_there(tmp_path):
         teacher(TASK, "train", hf_dataset=str(tmp_path / "nothing"))
 
 
+@pytest.mark.slow
 def test_a_model_learns_from_it(tmp_path):
     folder = written("parquet", tmp_path / "data set")
     task = ("-t", TASK, "--hf-dataset", folder, "--eval-candidates", "inline")

@@ -611,6 +611,7 @@ def train(kind, model_file, data, *arguments, name=""):
     return run("train_model", *given, *arguments)
 
 
+@pytest.mark.slow
 def test_training_and_evaluating_against_the_pool(data, tmp_path, monkeypatch):
     pool = ("--eval-candidates", "fixed", "--fixed-candidates-path", data / "pool.txt")
     train("bi", tmp_path / "M", data, *pool, "--max-train-steps", 2)
@@ -676,6 +677,7 @@ def test_two_processes_share_an_epoch(tmp_path):
     assert sorted(seen[0] + seen[1]) == sorted(every) and abs(len(seen[0]) - len(seen[1])) <= 2
 
 
+@pytest.mark.slow
 def test_a_resumed_training_goes_on_in_the_stream(data, tmp_path, monkeypatch):
     seen = []
     from polyagents.tasks.wiki_search.agents import WikiSearchTeacher

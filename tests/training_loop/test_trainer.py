@@ -166,6 +166,7 @@ def test_the_teachers_scores_count(trained, tmp_path):
 # ---- from where, and to where ----------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_new_model_learns_and_is_opened_by_ranker_and_by_parlai(tmp_path):
     file = tmp_path / "new" / "M"
     ranker = Ranker.train(PAIRS, file, valid=EXAMPLES, num_epochs=12, warmup_updates=5, **SMALL)
@@ -341,6 +342,7 @@ def test_a_stopped_training_has_a_model_though_none_was_validated(trained, tmp_p
     assert largest_difference(tmp_path / "M", tmp_path / "M.checkpoint") == 0
 
 
+@pytest.mark.slow
 def test_the_best_model_is_kept_and_patience_ends_the_training(tmp_path):
     """A rate so large that the model forgets what it has learnt; a pass has three updates."""
     listener = Listener()
@@ -662,6 +664,7 @@ def test_a_tracker_that_is_not_installed_is_one_sentence(name, monkeypatch, tmp_
     assert not os.listdir(tmp_path)
 
 
+@pytest.mark.slow
 def test_the_example_of_the_documentation_runs_as_printed(tmp_path, monkeypatch):
     section = (ROOT / "docs" / "training.md").read_text().split("\n## From Python\n")[1].split("\n## ")[0]
     monkeypatch.chdir(tmp_path)

@@ -54,6 +54,7 @@ def drawn(monkeypatch):
     return found
 
 
+@pytest.mark.slow
 def test_train_model_says_its_result_and_what_to_run_next(colours, tmp_path, chat, capsys):
     file = tmp_path / "M"
     said = trained(file, *colours, "--max-train-steps", "4")
@@ -92,6 +93,7 @@ def test_the_curves_of_a_resumed_training_have_those_of_the_first_run(colours, t
     assert max(point.updates for point in second[0]) == 7
 
 
+@pytest.mark.slow
 def test_a_training_from_python_ends_in_the_same_way(tmp_path, drawn, capsys):
     file = tmp_path / "M"
     for epochs in (2, 3):
@@ -150,6 +152,7 @@ def test_a_run_that_had_reached_its_end_evaluates_its_best_model(where, rate, co
     assert [one["train_steps"] for one in again["valid_reports"]] == [0, 3, 4]
 
 
+@pytest.mark.slow
 def test_a_run_that_has_lost_its_patience_ends_again(colours, tmp_path):
     steep = ("-lr", 0.5, "--lr-scheduler", "none", "-vstep", 1, "--validation-patience", 2, "--max-train-steps", 20)
     ends = []

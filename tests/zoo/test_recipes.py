@@ -393,6 +393,7 @@ def test_a_report_holds_models_to_the_paper(reported, tmp_path):
     assert (tmp_path / "report.png").read_bytes().startswith(b"\x89PNG")
 
 
+@pytest.mark.slow
 def test_a_report_has_means_deviations_and_what_was_changed(reported, tmp_path, ends_with_2):
     for folder, r_at_1 in (("1", 0.700), ("2", 0.720), ("3", 0.710)):
         rewrite(tmp_path / folder / "M.trainstats", final_test_report={"exs": 9925, "hits@1": r_at_1})

@@ -157,6 +157,7 @@ def refused(*arguments, **options):
     raise pymilvus.MilvusException(message="there is no room")
 
 
+@pytest.mark.slow
 def test_the_stop_rule_says_when_longer_lists_could_change_the_answer(built, monkeypatch):
     monkeypatch.setattr(candidates, "SHORT_LIST", 10)
     monkeypatch.setattr(candidates, "LONG_LIST", 20)
@@ -168,6 +169,7 @@ def test_the_stop_rule_says_when_longer_lists_could_change_the_answer(built, mon
     assert all(ours == best for ours, best, done in zip(texts, expected, complete, strict=True) if done)
 
 
+@pytest.mark.slow
 def test_the_list_of_one_vector_brings_its_texts_along_where_that_saves_a_question(built, monkeypatch):
     one = query(1, examples=1)
     found = built.collection.nearest(one.context.vectors[0], 20, 64)
@@ -191,6 +193,7 @@ def test_more_candidates_than_the_engine_lists_are_refused(engine):
         few.search(query(), 99_999)
 
 
+@pytest.mark.slow
 def test_a_killed_build_is_resumed_and_never_seen_before_its_end(engine, monkeypatch):
     monkeypatch.setattr(candidates, "BLOCK", 500)
     encoded = []
@@ -225,6 +228,7 @@ def test_a_build_with_its_fields_in_another_order_keeps_each_value_in_its_field(
     assert [one.texts for one in hits] == [["1"]] * len(hits)
 
 
+@pytest.mark.slow
 def test_a_new_models_candidates_take_the_place_of_the_old_ones_at_their_end(built, engine):
     other = "b" * 64
     with pytest.raises(
@@ -241,6 +245,7 @@ def test_a_new_models_candidates_take_the_place_of_the_old_ones_at_their_end(bui
     assert [(one.model, one.is_current) for one in engine.versions()] == [(MODEL, False), (other, True)]
 
 
+@pytest.mark.slow
 def test_names_do_not_meet(engine):
     name = engine.name
     EngineCandidates.build(engine, MODEL, WIDTH, ListedTexts(["1"]), encode)
@@ -253,6 +258,7 @@ def test_names_do_not_meet(engine):
     assert [engine.collection(one).count() for one in engine.versions()] == [1]
 
 
+@pytest.mark.slow
 def test_several_processes_build_together(engine, monkeypatch):
     monkeypatch.setattr(candidates, "BLOCK", 100)
     texts = ListedTexts([str(place) for place in range(COUNT)])
@@ -278,6 +284,7 @@ def test_several_processes_build_together(engine, monkeypatch):
     assert len(EngineCandidates.open(engine, MODEL)) == COUNT
 
 
+@pytest.mark.slow
 def test_vectors_of_another_width_are_refused_in_a_sentence(built, engine):
     with pytest.raises(EngineError, match=r"(Milvus|PostgreSQL) at .* did not take candidates: .*\.$"):
         built.collection.upsert(np.array([1]), ["1"], torch.zeros(1, WIDTH + 1))
@@ -355,6 +362,7 @@ def test_the_nearest_removed_leave_the_next_ones(engine, index_type):
     assert texts == exact_texts(left, query(1, examples=1), 10)[0] and all(complete)
 
 
+@pytest.mark.slow
 def test_a_removal_goes_on_where_one_collection_refuses(built, engine, monkeypatch):
     new = EngineCandidates.build(engine, "b" * 64, WIDTH, ListedTexts(["1", "2"]), encode)
     current = type(new.collection)
@@ -373,6 +381,7 @@ def test_a_removal_goes_on_where_one_collection_refuses(built, engine, monkeypat
     assert len(built) == COUNT - 1
 
 
+@pytest.mark.slow
 def test_a_collection_that_was_dropped_by_hand_is_not_there(built, engine):
     if isinstance(engine, milvus.Milvus):
         engine.client.drop_alias(engine.name)
@@ -617,6 +626,7 @@ REMADE_MILVUS = [
 ]
 
 
+@pytest.mark.slow
 def test_rows_of_milvus_that_somebody_changed_are_right_or_one_sentence(engine):
     if not isinstance(engine, milvus.Milvus):
         pytest.skip("the test before")
