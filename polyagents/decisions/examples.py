@@ -56,8 +56,8 @@ def examples_of(given: Iterable[Any], candidates: Any = None, groups: Sequence[i
     if candidates is None and with_own:
         if with_own < len(examples):
             raise InputError(
-                f"{len(examples) - with_own:,} of {len(examples):,} examples without candidates; give all of them "
-                f"their own, or options for all (--options-file)."
+                f"There are no candidates in {len(examples) - with_own:,} of {len(examples):,} examples; give all of "
+                f"them their own, or options for all (--options-file)."
             )
         lists = [distinct([*(one.candidates or ()), *missing(one)]) for one in examples]
         if len({tuple(sorted(one)) for one in lists}) > 1:

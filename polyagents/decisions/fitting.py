@@ -31,8 +31,8 @@ def check_enough(scored: Scored) -> None:
         )
     if 0 < outside < LEAST_NONE:
         raise InputError(
-            f"{outside} of the {len(scored):,} examples without a right option: too few to learn 'none of these'; give "
-            f"{LEAST_NONE} or more, or none."
+            f"There is no right option in {outside} of the {len(scored):,} examples, too few to learn 'none of these'; "
+            f"give {LEAST_NONE} such examples or more, or none."
         )
 
 

@@ -300,7 +300,7 @@ def test_a_model_folder_is_calibrated_as_its_file(rerank, trained, tmp_path, mon
 @pytest.mark.parametrize(
     ("damage", "candidates", "said"),
     [
-        (str, ["", "\tlabel_candidates:so you like red|bye"], "1 of 2 examples without candidates"),
+        (str, ["", "\tlabel_candidates:so you like red|bye"], "no candidates in 1 of 2 examples"),
         (lambda text: text[:1], ["", ""], "calibration.json cannot be read"),
         (str, [f"\tlabel_candidates:{'|'.join(map(str, range(20)))}"] * 2, "fitted for 1 to 10 options"),
         (
