@@ -122,7 +122,7 @@ def config_of(
         if kind not in transformers.CONFIG_MAPPING:
             raise ValueError(f"model_type {kind!r} is not one that transformers has")
         family = transformers.CONFIG_MAPPING[kind]
-        config: transformers.PretrainedConfig = family(**decided(values, family))
+        config: transformers.PretrainedConfig = family(**decided_values(values, family))
     except Exception as error:  # transformers raises a dozen kinds, by version
         raise InputError(
             f"{refusal} ({first_line(error)}), or belongs to another version of transformers; give another model."
@@ -130,7 +130,7 @@ def config_of(
     return config
 
 
-def decided(values: Mapping[str, Any], family: Any) -> dict[str, Any]:
+def decided_values(values: Mapping[str, Any], family: Any) -> dict[str, Any]:
     """Return the values that a configuration may decide.
 
     Args:
@@ -152,7 +152,7 @@ def decided(values: Mapping[str, Any], family: Any) -> dict[str, Any]:
                 within = inner.get(name)
                 if within is transformers.AutoConfig:  # the inner model_type decides
                     within = transformers.CONFIG_MAPPING[str(value["model_type"])] if "model_type" in value else None
-                found[name] = decided(value, within)
+                found[name] = decided_values(value, within)
                 if name in inner and "model_type" in value:
                     found[name]["model_type"] = value["model_type"]
         elif declared is None or name in declared or name in OLDER or is_numbers(value):

@@ -77,7 +77,7 @@ class Counts:
         self.short += len(mined.negatives) < wanted
 
 
-def pairs_of(examples: Iterable[tuple[str, Sequence[str]]]) -> tuple[list[LabelledContext], int]:
+def labelled_contexts(examples: Iterable[tuple[str, Sequence[str]]]) -> tuple[list[LabelledContext], int]:
     """Return a pair for every label of every example, and how many examples have no text or no label."""
     pairs, skipped = [], 0
     for text, labels in examples:

@@ -56,7 +56,9 @@ def run(opt: Mapping[str, Any]) -> None:
     found = calibration_of(ranker.model, ranker.identity, examples, reranker, opt["rerank_top"])
     path = path_of(file)
     write_calibration(found, path)
-    picture = drawn("The reliability picture", path.removesuffix(".json") + ".png", lambda png: draw(png, found))
+    picture = drawn(
+        "The reliability picture", path.removesuffix(".json") + ".png", lambda png: draw_reliability(png, found)
+    )
     print("\n".join(report(found)))
     print(f"\nWritten: {path}" + (f", and the picture {picture}" if picture else ""))
 
@@ -68,7 +70,7 @@ def report(found: "Calibration") -> list[str]:
     options = f"{'' if least == most else f'{least:,} to '}{number_of(most, 'option')}"
     examples = number_of(after.examples, "example")
     lines = [f"{examples}, {options} each; each half measured by the map of the other."]
-    lines += ["", *in_columns([["", "before", "after"], *rows_of(found.before, after)]), ""]
+    lines += ["", *in_columns([["", "before", "after"], *figure_rows(found.before, after)]), ""]
     rows = [["precision at least", "threshold", "answered", "precision", "sure"]]
     for wanted in PRECISIONS:
         one = found.threshold_for(wanted)
@@ -77,7 +79,7 @@ def report(found: "Calibration") -> list[str]:
     return [*lines, *in_columns([[*row, *[""] * (5 - len(row))] for row in rows])]
 
 
-def rows_of(before: "Figures", after: "Figures") -> list[list[str]]:
+def figure_rows(before: "Figures", after: "Figures") -> list[list[str]]:
     """Return the rows of the table of figures."""
     names = {"accuracy": "accuracy", "log_loss": "log loss", "brier": "Brier score"}
     rows = [[text, decimals(getattr(before, name)), decimals(getattr(after, name))] for name, text in names.items()]
@@ -92,7 +94,7 @@ def rows_of(before: "Figures", after: "Figures") -> list[list[str]]:
     return rows
 
 
-def draw(path: str, found: "Calibration") -> None:
+def draw_reliability(path: str, found: "Calibration") -> None:
     """Draw the share of right choices over their probability, in bins of equal mass, into a PNG."""
     from matplotlib.figure import Figure  # takes a second, and is not a dependency of the core
 

@@ -89,7 +89,7 @@ def run(opt: Mapping[str, Any]) -> None:
             )
     measured = report.measure(models)
     task = {"task": opt["task"], "datatype": opt["datatype"], "batchsize": opt["batchsize"]}
-    decisions = decided(opt["evaluated"], decides)
+    decisions = decision_reports(opt["evaluated"], decides)
     if opt["out"]:
         write_text(opt["out"], json.dumps(report.as_json(measured, task) | {"decisions": decisions}, indent=2) + "\n")
     print(report.as_text(measured, f"{opt['task']}, {opt['datatype']}"))
@@ -122,7 +122,7 @@ def decision_examples(opt: Mapping[str, Any]) -> Callable[[], "DecisionExamples"
     return examples
 
 
-def decided(models: Sequence[Mapping[str, Any]], examples: Callable[[], "DecisionExamples"]) -> dict[str, Any]:
+def decision_reports(models: Sequence[Mapping[str, Any]], examples: Callable[[], "DecisionExamples"]) -> dict[str, Any]:
     """Measure the decisions of the models that are calibrated, by file; a note says what is wrong with it."""
     found = {}
     for opt in models:

@@ -59,7 +59,7 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.index.builder import BLOCK  # these import torch: errors in flags are reported before
     from polyagents.index.records import has_ids, read_candidates
     from polyagents.index.texts import FileTexts, ListedTexts, Texts
-    from polyagents.mining import Counts, mine, pairs_of, pool_in, searchable
+    from polyagents.mining import Counts, labelled_contexts, mine, pool_in, searchable
     from polyagents.ranker import Ranker
 
     model = searchable(Ranker.load(opt["miner"]).model)
@@ -67,7 +67,7 @@ def run(opt: Mapping[str, Any]) -> None:
     given = None
     if file:  # errors in it are reported before the task is read
         given = ListedTexts(read_candidates(file)) if has_ids(file) else FileTexts(file)
-    pairs, skipped = pairs_of(read_whole_turns(opt))
+    pairs, skipped = labelled_contexts(read_whole_turns(opt))
     if not pairs:
         raise InputError(f"--task {opt['task']} has no training example with text and label; give another task.")
     texts: Texts = given or ListedTexts([pair.label for pair in pairs])

@@ -97,9 +97,9 @@ def run(opt: Mapping[str, Any]) -> None:
             f"machine only."
         )
     with listening(host, opt["port"]) as opened:  # errors in it are reported before the model is loaded
-        from polyagents.serving.logs import written
+        from polyagents.serving.logs import logging_to_stderr
 
-        with written(opt["log_format"], opt["log_level"]):
+        with logging_to_stderr(opt["log_format"], opt["log_level"]):
             serve(opt, tokens, opened)
 
 

@@ -100,7 +100,7 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query, measur
         with contextlib.suppress(InputError):  # damaged: it is built again
             store.shortlist = open_shortlist(store)
         if store.shortlist is not None:
-            return write_description(store, measured(store, known, query)) if measure else known
+            return write_description(store, measured_shortlist(store, known, query)) if measure else known
     import faiss
 
     index = empty_index(index_type, store)
@@ -113,7 +113,7 @@ def build_shortlist(store: CandidateStore, index_type: str, query: Query, measur
                 index.add(block.exact(slice(None)).numpy())
                 bar.update(len(block.vectors))
         store.shortlist = FaissShortlist(index)
-        description = measured(store, Description(index_type, store.identity, 0, 0, 0), query)
+        description = measured_shortlist(store, Description(index_type, store.identity, 0, 0, 0), query)
         path = os.path.join(store.folder, description.file)
         with atomic_write(path) as temporary:
             try:
@@ -186,7 +186,7 @@ def clusters(candidates: int) -> int:
     return max(min(round(4 * math.sqrt(candidates)), min(candidates, TRAINED_ON) // 39), 1)
 
 
-def measured(store: CandidateStore, description: Description, query: Query) -> Description:
+def measured_shortlist(store: CandidateStore, description: Description, query: Query) -> Description:
     """Return a description with the recall of the store's shortlist for some contexts."""
     found, _ = search_shortlist(query, store.shortlist, store, 10)
     at_1, at_10 = measured_recall(search(query, store, 10).indices, found.indices)

@@ -111,7 +111,7 @@ def filter_value(name: str, value: Any, kind: str) -> Value:
     """Check a value of a filter."""
     found = value_of(value, kind)
     if found is None:
-        raise FilterError(f"The filter's {name} is {value!r:.60}; give {KINDS[kind]}{limits(kind)}.")
+        raise FilterError(f"The filter's {name} is {value!r:.60}; give {KINDS[kind]}{limits_of_kind(kind)}.")
     return found
 
 
@@ -134,7 +134,7 @@ def is_short_text(value: str) -> bool:
     return is_whole(value) and len(value.encode()) <= LONGEST and "\0" not in value
 
 
-def limits(kind: str) -> str:
+def limits_of_kind(kind: str) -> str:
     """Return what `value_of` demands beyond the kind, for a sentence."""
     if kind == "text":
         return f" of at most {LONGEST:,} bytes of UTF-8, without a zero byte"

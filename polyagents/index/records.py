@@ -21,7 +21,7 @@ from polyagents.files.json_files import parse_json, reason_of
 from polyagents.files.lines import lines_of
 from polyagents.files.python_arguments import is_whole
 from polyagents.index.columns import Record
-from polyagents.index.filters import KINDS, Fields, is_short_text, limits, value_of
+from polyagents.index.filters import KINDS, Fields, is_short_text, limits_of_kind, value_of
 from polyagents.index.texts import CandidatesFile, FileTexts, Texts, key_columns, last_of_each, open_candidates
 from polyagents.properties import cached_property
 
@@ -361,7 +361,9 @@ def record_of(row: Any, fields: Fields, where: str) -> Record:
         given = row.get(name)
         value = None if given is None else value_of(given, kind)
         if value is None and given is not None:
-            raise InputError(f"{where} has the {name} {given!r:.60}; give {KINDS[kind]}{limits(kind)}, or omit it.")
+            raise InputError(
+                f"{where} has the {name} {given!r:.60}; give {KINDS[kind]}{limits_of_kind(kind)}, or omit it."
+            )
         values.append(value)
     return Record(number, text, tuple(values))
 
@@ -372,5 +374,5 @@ def id_of(row: Any, where: str) -> str:
         raise InputError(f"{where} is {row!r:.60}; give an object such as {EXAMPLE}.")
     found = row.get("id")
     if not isinstance(found, str) or not found or not is_short_text(found):
-        raise InputError(f"{where} has the id {found!r:.60}; give a text{limits('text')}, such as {EXAMPLE}.")
+        raise InputError(f"{where} has the id {found!r:.60}; give a text{limits_of_kind('text')}, such as {EXAMPLE}.")
     return found

@@ -28,7 +28,7 @@ def key_columns(keys: bytes | bytearray) -> np.ndarray:
 
 def first_of_each(keys: np.ndarray) -> np.ndarray:
     """Return the indices of keys [C, 2] that no earlier key equals, ascending."""
-    order, is_first = in_order(keys)
+    order, is_first = sorted_keys(keys)
     return np.sort(order[is_first])
 
 
@@ -37,7 +37,7 @@ def last_of_each(keys: np.ndarray) -> np.ndarray:
     return np.sort(len(keys) - 1 - first_of_each(keys[::-1]))
 
 
-def in_order(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+def sorted_keys(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Return the order [C] that sorts keys [C, 2], and which of the sorted ones differ from the one before."""
     order = np.lexsort((keys[:, 1], keys[:, 0]))  # stable: among equals the first stays first
     ordered = keys[order]
@@ -49,7 +49,7 @@ def in_order(keys: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
 def places_among(keys: np.ndarray, others: np.ndarray) -> np.ndarray:
     """Return the place of each key [C, 2] among others [N, 2] that are distinct, [C]; -1 if it is not among them."""
     both = np.concatenate([others, keys])
-    order, is_first = in_order(both)
+    order, is_first = sorted_keys(both)
     first = order[np.flatnonzero(is_first)][np.cumsum(is_first) - 1]  # of the group of each, in sorted order
     found = np.empty(len(both), np.int64)
     found[order] = first

@@ -46,9 +46,9 @@ def model_from_encoder(encoder: Any, architecture: str, tokenizer: Any) -> Ranki
         if classifier is not None:  # or -m cross would be named, which cannot take it either
             classifiers.refuse_other_heads(classifier, name)
         if kind == "BiEncoder" and classifier is None:
-            return checked(bi_encoder(folder, name), name)
+            return with_finite_weights(bi_encoder(folder, name), name)
         if kind == "CrossEncoder" and classifier is not None:
-            return checked(cross_encoder(folder, name, classifier), name)
+            return with_finite_weights(cross_encoder(folder, name, classifier), name)
     if kind == "BiEncoder" and classifier is not None:
         raise InputError(
             f"{name} reads a context together with a candidate ({classifier.name}), so it is a cross-encoder as it is "
@@ -62,7 +62,7 @@ def model_from_encoder(encoder: Any, architecture: str, tokenizer: Any) -> Ranki
     )
 
 
-def checked(model: RankingModel, name: str) -> RankingModel:
+def with_finite_weights(model: RankingModel, name: str) -> RankingModel:
     """Return a model; refuse one with weights that are not finite, which training would find by its rehearsal."""
     for part, weight in model.module.named_parameters():
         if weight.is_floating_point() and not is_finite(weight.detach()):

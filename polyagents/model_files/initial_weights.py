@@ -171,7 +171,7 @@ def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> Pa
         The file's model, if it is ParlAI's.
     """
     given = opt.get("override", {})
-    refuse_adapters(file, opt)
+    check_adapter_flags(file, opt)
     if file is None:
         if opt["backbone"].startswith(SCRATCH) and "reduction_type" not in given:
             opt["reduction_type"] = "mean"  # random weights hardly learn by the first output (docs/training.md)
@@ -216,7 +216,7 @@ def refuse_idle_encoder(opt: Mapping[str, Any]) -> None:
         )
 
 
-def refuse_adapters(file: str | None, opt: Mapping[str, Any]) -> None:
+def check_adapter_flags(file: str | None, opt: Mapping[str, Any]) -> None:
     """Refuse `--lora-rank` if the backbone's weights could not be read again, or the file has other adapters."""
     rank, backbone = opt.get("lora_rank"), opt["backbone"]
     if not rank and opt.get("backbone_bits") and file is None:

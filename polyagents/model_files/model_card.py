@@ -42,7 +42,7 @@ def model_card(model: RankingModel, config: Mapping[str, Any], license: str | No
         ("Training", flags(config["training"])),
         ("Machine", machines(config["machine"])),
         ("Licence", licence(license)),
-        ("Limits", limits(model)),
+        ("Limits", limits_section(model)),
     ]
     body = "\n\n".join(f"## {title}\n\n{text}" if title else text for title, text in sections)
     return f"{metadata(model, options, license)}\n# {name}\n\n{body}\n"
@@ -146,7 +146,7 @@ def licence(license: str | None) -> str:
     return "Whoever publishes this model must choose one; the licences of its encoder and of its training data apply."
 
 
-def limits(model: RankingModel) -> str:
+def limits_section(model: RankingModel) -> str:
     """Write the limits of the model."""
     score = "cosines" if model.similarity == "cosine" else "unbounded numbers"
     return (

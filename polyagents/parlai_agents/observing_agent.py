@@ -150,7 +150,7 @@ class ObservingAgent(TorchRankerAgent):
         batch: Batch = super().batchify(obs_batch, sort=sort)
         batch.is_training, batch.unlabelled = self.phase["training"], unlabelled
         valid = [] if batch.valid_indices is None else batch.valid_indices.tolist()
-        batch.examples = examples_of([obs_batch[i] for i in valid])
+        batch.examples = encoded_examples([obs_batch[i] for i in valid])
         if batch.valid_indices is None:  # batch_act calls this even for an empty batch
             batch.valid_indices = torch.tensor([], dtype=torch.long)
         return batch
@@ -168,9 +168,9 @@ class ObservingAgent(TorchRankerAgent):
         return super().share() | {"phase": self.phase, "ranking": self.ranking}
 
 
-def examples_of(observations: Sequence[Mapping[str, Any]]) -> EncodedExamples:
+def encoded_examples(observations: Sequence[Mapping[str, Any]]) -> EncodedExamples:
     """Return the examples of observations that have a context."""
-    given = [candidates_of(one) for one in observations]
+    given = [encoded_candidates(one) for one in observations]
     return EncodedExamples(
         [one["text_vec"].tolist() for one in observations],
         [one["full_text"] for one in observations],
@@ -188,7 +188,7 @@ def label_of(observation: Mapping[str, Any]) -> Label | None:
     return None
 
 
-def candidates_of(observation: Mapping[str, Any]) -> list[Candidate]:
+def encoded_candidates(observation: Mapping[str, Any]) -> list[Candidate]:
     """Return the candidates of an observation; none if they are not used."""
     if (vectors := observation.get("label_candidates_vecs")) is None:
         return []

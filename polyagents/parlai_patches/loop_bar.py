@@ -40,7 +40,7 @@ def move_the_bar(get_time: Any, loop: TrainLoop, world: Any) -> Any:
     """Do as ParlAI's `_get_time`, which its loop calls once after each batch, and move the bar."""
     times = get_time(loop, world)
     if hasattr(loop, "bar"):
-        loop.bar.show(loop._train_steps, last_update(loop, times[0]), functools.partial(figures_of, loop.agent))
+        loop.bar.show(loop._train_steps, last_update(loop, times[0]), functools.partial(figures_in_bar, loop.agent))
     return times
 
 
@@ -70,7 +70,7 @@ def last_update(loop: TrainLoop, seconds: float) -> int | None:
     return max(math.ceil(min(limits)), steps) if math.isfinite(min(limits)) else None
 
 
-def figures_of(agent: Any) -> dict[str, float]:
+def figures_in_bar(agent: Any) -> dict[str, float]:
     """Return loss and R@1 of a ranker's last batch, and its learning rate; nothing for other agents."""
     values = getattr(agent, "last_values", {})
     names = {"loss": "mean_loss", "R@1": "train_accuracy"}

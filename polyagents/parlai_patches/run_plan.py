@@ -63,7 +63,7 @@ def begin_plan(loop: TrainLoop) -> None:
     first = loop.valid_reports[0] if loop.valid_reports else {}
     before = first.get("train_time", 0.0) if first.get("train_steps") == 0 else 0.0
     loop.begun = float(train_model.sync_object(before))
-    loop.world.shutdown = functools.partial(shut_down, loop.world.shutdown, loop)
+    loop.world.shutdown = functools.partial(shut_down_loop, loop.world.shutdown, loop)
 
 
 def decide(loop: TrainLoop, **values: Any) -> None:
@@ -210,7 +210,7 @@ def keep_if_good_enough(loop: TrainLoop) -> None:
     loop.saved = True
 
 
-def shut_down(shutdown: Callable[[], None], loop: TrainLoop) -> None:
+def shut_down_loop(shutdown: Callable[[], None], loop: TrainLoop) -> None:
     """End the world of a run; its last state, whose rate was the smallest, is validated before, too."""
     if loop.validates and loop.run_progress == 1.0:
         validate_once_more(loop)

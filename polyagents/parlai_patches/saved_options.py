@@ -109,7 +109,7 @@ def create_task_agents(create: Any, opt: Opt) -> Any:
 @functools.cache  # asked whenever a task is loaded
 def no_such_task(name: str) -> str:
     """Return the sentence for a task that does not exist."""
-    known = [*modules_in("polyagents.tasks", OUR_TASKS), *modules_in("parlai.tasks")]
+    known = [*submodules("polyagents.tasks", OUR_TASKS), *submodules("parlai.tasks")]
     hint = did_you_mean(name.split(":")[0], known, OUR_TASKS)
     return (
         f"There is no task {name or 'without a name'}{hint}; give --task a task of ParlAI's, polyagents.tasks.NAME, or "
@@ -117,7 +117,7 @@ def no_such_task(name: str) -> str:
     )
 
 
-def modules_in(package: str, prefix: str = "") -> list[str]:
+def submodules(package: str, prefix: str = "") -> list[str]:
     """Return the names of the modules in a package, each after `prefix`, without importing one of them."""
     found = importlib.util.find_spec(package)
     folders = [] if found is None else found.submodule_search_locations

@@ -219,7 +219,7 @@ class PretrainAgent(PlanningAgent):
         drawn = torch.Generator().manual_seed(hash((self.seed, get_rank(), number)))
         torch.manual_seed(int(torch.randint(2**62, (), generator=drawn)))  # for dropout
         chunks = [self.prepared(chunk, update.objectives, drawn) for chunk in update.chunks]
-        guessed = {name: sum(distributed.gathered(count_of(chunks, name))) for name in update.objectives}
+        guessed = {name: sum(distributed.gathered(targets_in(chunks, name))) for name in update.objectives}
         self.zero_grad()
         results = []
         for chunk in self.on_device(chunks):
@@ -246,7 +246,7 @@ class PretrainAgent(PlanningAgent):
 
     def _record(self, update: Update, chunks: list[Prepared], results: list[Any]) -> None:
         for objective in update.objectives:
-            guessed = count_of(chunks, objective)
+            guessed = targets_in(chunks, objective)
             losses, rights = zip(*(made[objective] for made in results), strict=True)
             values = LateValues({"loss": torch.stack(losses).sum(0, True), "right": torch.stack(rights).sum(0, True)})
             loss, right = Term(values, "loss", 0), Term(values, "right", 0)
@@ -295,6 +295,6 @@ def classes_of(pretrain_task: str) -> int:
     return len(SHARES) if pretrain_task == "utterance_relevance" else 2
 
 
-def count_of(chunks: Sequence[Prepared], objective: str) -> int:
+def targets_in(chunks: Sequence[Prepared], objective: str) -> int:
     """Return how many targets an update has."""
     return sum(len(targets[objective]) for _, targets, _ in chunks)

@@ -45,9 +45,9 @@ from polyagents.serving.systemone_messages import (
     SystemOneRequest,
     SystemOneResponse,
     answer_of,
+    message_text,
     options_of_question,
     own_set,
-    text_of,
 )
 from polyagents.serving.systemone_messages import Usage as DecisionUsage
 from polyagents.text.tokenizer import UnencodableText
@@ -134,7 +134,7 @@ class Answering:
 
         Unanswerable if a question has no options that the model could read, or needs a calibration.
         """
-        context, served = text_of(request.state), http.state.served
+        context, served = message_text(request.state), http.state.served
         named = {name: own_set(question) for name, question in request.questions.items()}
         if unknown := [one for one in named.values() if one not in (None, served.source)]:
             raise Unanswerable(

@@ -76,7 +76,7 @@ class OnlyJson:
 
 
 @contextlib.contextmanager
-def written(log_format: str, level: str) -> Iterator[None]:
+def logging_to_stderr(log_format: str, level: str) -> Iterator[None]:
     """Write the records of the server and of uvicorn to standard error until the end of the `with`.
 
     With the format json, standard error stays so afterwards, for the sentence with which a command fails.

@@ -18,22 +18,22 @@ A_TEXT = "a text, an object, or a list"
 OWN = "@"  # before the name of the server's own candidates
 
 
-def text_of(content: Any) -> str:
+def message_text(content: Any) -> str:
     """Return JSON as the model reads it: an object as lines of names and values, a list as lines, messages as turns."""
     if isinstance(content, str):
         return content
     if isinstance(content, Mapping):
         if isinstance(said := content.get("content"), str) and "role" in content:
             return said
-        return "\n".join(f"{name}: {text_of(value)}" for name, value in content.items())
+        return "\n".join(f"{name}: {message_text(value)}" for name, value in content.items())
     if isinstance(content, Sequence):
-        return "\n".join(map(text_of, content))
+        return "\n".join(map(message_text, content))
     return json.dumps(content)
 
 
 def short_state(state: Any) -> Any:
     """Refuse a state that is blank, too long, or not made of characters."""
-    text = text_of(state)
+    text = message_text(state)
     text.encode("utf-8")  # a UnicodeEncodeError is a ValueError
     if not text.strip() or len(text) > CONTEXT_CHARACTERS:
         raise ValueError("blank or too long")
@@ -49,7 +49,7 @@ class Choice(Request):
 
     def options(self) -> dict[str, Any]:
         """Return the texts of each choice: its description, a list for several, or else its name."""
-        return {name: texts_of(name, given) for name, given in self.criteria.items()}
+        return {name: option_values(name, given) for name, given in self.criteria.items()}
 
     def answer(self, probabilities: Mapping[str, float], none: float) -> dict[str, Any]:
         """Choose, by the probabilities of the options and of none of them."""
@@ -80,9 +80,9 @@ class Noul(Request):
         """Return the texts of yes and no; without them, the statement itself as yes."""
         given = self.criteria or Criteria()
         texts = {"true": given.true, "false": given.false}
-        found = {name: texts_of(name, text) for name, text in texts.items() if text is not None}
+        found = {name: option_values(name, text) for name, text in texts.items() if text is not None}
         if not found and self.instructions is not None:
-            found = {"true": text_of(self.instructions)}
+            found = {"true": message_text(self.instructions)}
         if not found:
             raise Unanswerable("A noul question needs criteria with texts of true and false, or instructions.")
         return found
@@ -103,7 +103,7 @@ class Score(Request):
 
     def options(self) -> dict[str, Any]:
         """Return the text of each level."""
-        return {str(level): text_of(given) for level, given in enumerate(self.criteria)}
+        return {str(level): message_text(given) for level, given in enumerate(self.criteria)}
 
     def answer(self, probabilities: Mapping[str, float], none: float) -> dict[str, Any]:
         """Return the expected level, given the probabilities of a text that has one."""
@@ -184,11 +184,11 @@ class Models(BaseModel):
     models: list[ModelMetadata]
 
 
-def texts_of(name: str, given: Any) -> Any:
+def option_values(name: str, given: Any) -> Any:
     """Return the text of an option, or the list of its texts."""
     if given is None:
         return name
-    return list(map(text_of, given)) if isinstance(given, list) else text_of(given)
+    return list(map(message_text, given)) if isinstance(given, list) else message_text(given)
 
 
 def own_set(question: Any) -> str | None:

@@ -14,7 +14,7 @@ from teachers import told
 from polyagents import InputError, Ranker, mining
 from polyagents.commands.mine_negatives import check_texts, read_whole_turns
 from polyagents.index.texts import ListedTexts
-from polyagents.mining import LabelledContext, mine, pairs_of, pool_in, searchable
+from polyagents.mining import LabelledContext, labelled_contexts, mine, pool_in, searchable
 from polyagents.tasks.sample.generate import dialogues
 from polyagents.text.normalize import normalized
 
@@ -143,7 +143,10 @@ def test_the_random_ones_are_the_same_each_time(pool):
 
 def test_every_label_is_a_pair_and_what_lacks_one_is_counted():
     examples = [("a", ["x", "y"]), ("", ["x"]), ("b", []), ("c", [" "]), ("d", ("z",))]
-    assert pairs_of(examples) == ([LabelledContext("a", "x"), LabelledContext("a", "y"), LabelledContext("d", "z")], 3)
+    assert labelled_contexts(examples) == (
+        [LabelledContext("a", "x"), LabelledContext("a", "y"), LabelledContext("d", "z")],
+        3,
+    )
 
 
 # ---- the command -----------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from stand import HERE, Stand, echo
 from starlette.testclient import TestClient
 
 from polyagents.index.engines.engine import EngineError
-from polyagents.serving.logs import LOG, written
+from polyagents.serving.logs import LOG, logging_to_stderr
 from polyagents.serving.ranking_app import create_app
 from polyagents.serving.reloading import Reloader
 from polyagents.serving.sources import Sources
@@ -88,7 +88,7 @@ def ask(log_format, level, capsys):
     """What the log says of a request, one that fails, one that is refused, and a probe; and the id of all."""
     capsys.readouterr()
     app = create_app(Stand(echo), "t")
-    with written(log_format, level), TestClient(app, HERE, raise_server_exceptions=False) as client:
+    with logging_to_stderr(log_format, level), TestClient(app, HERE, raise_server_exceptions=False) as client:
         headers = {"X-Request-Id": "the-id", "Authorization": "Bearer t"}
         client.post("/rank", json={"context": SECRET}, headers=headers)
         client.post("/chat", json={"history": ["bad"]}, headers={"Accept": "text/event-stream", **headers})
@@ -99,7 +99,7 @@ def ask(log_format, level, capsys):
 
 @pytest.fixture
 def stderr(monkeypatch):
-    """Standard error, which `written` leaves as records of JSON."""
+    """Standard error, which `logging_to_stderr` leaves as records of JSON."""
     monkeypatch.setattr(sys, "stderr", sys.stderr)
 
 
@@ -132,7 +132,7 @@ def test_a_request_is_a_line_of_text(capsys):
 
 
 def test_with_json_whatever_is_written_to_standard_error_is_a_record(capsys, stderr):
-    with written("json", "error"):
+    with logging_to_stderr("json", "error"):
         print("a sentence", file=sys.stderr)
         print("one\ntwo\n", end="", file=sys.stderr)
         logging.getLogger("uvicorn.error").error("of uvicorn")
@@ -145,7 +145,7 @@ def test_with_json_whatever_is_written_to_standard_error_is_a_record(capsys, std
 def test_logs_are_afterwards_as_before():
     loggers = [LOG, logging.getLogger("uvicorn")]
     before = [(one.handlers, one.propagate, one.level) for one in loggers]
-    with written("text", "debug"):
+    with logging_to_stderr("text", "debug"):
         assert [(one.handlers, one.propagate, one.level) for one in loggers] != before
     assert [(one.handlers, one.propagate, one.level) for one in loggers] == before
 

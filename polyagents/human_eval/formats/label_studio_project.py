@@ -12,7 +12,7 @@ from typing import Any
 from polyagents.files.atomic import write_text
 from polyagents.human_eval.blind import SPEAKERS
 from polyagents.human_eval.formats.parlai_format import Malformed, object_in
-from polyagents.human_eval.formats.shown_pairs import PREFERRED, REASON, WHY, Shown, answer_of, name_in
+from polyagents.human_eval.formats.shown_pairs import PREFERRED, REASON, WHY, Shown, made_answer, name_in
 from polyagents.human_eval.records import ToolAnswer
 
 CONFIG, TASKS = "label_config.xml", "tasks.json"
@@ -72,4 +72,4 @@ def read_annotation(annotation: Mapping[str, Any], data: Mapping[str, Any]) -> T
     if not isinstance(person, str | int) or isinstance(person, bool):
         raise Malformed("an annotation does not say who has completed it")
     taken, ended = annotation.get("lead_time"), annotation.get("updated_at") or annotation.get("created_at")
-    return answer_of("label_studio", str(person), data.get("pair"), values, data.get("question"), taken, ended)
+    return made_answer("label_studio", str(person), data.get("pair"), values, data.get("question"), taken, ended)

@@ -18,7 +18,7 @@ from polyagents.files.json_files import read_json
 from polyagents.files.lines import opened
 from polyagents.human_eval.blind import SPEAKERS
 from polyagents.human_eval.formats.parlai_format import Malformed, object_in
-from polyagents.human_eval.formats.shown_pairs import PREFERRED, REASON, WHY, Shown, answer_of, name_in
+from polyagents.human_eval.formats.shown_pairs import PREFERRED, REASON, WHY, Shown, made_answer, name_in
 from polyagents.human_eval.records import ToolAnswer
 
 CONFIG, PAIRS, OUTPUT = "config.yaml", "pairs.jsonl", "annotation_output"
@@ -117,7 +117,7 @@ def read_answers(path: str, question: str) -> list[ToolAnswer]:
         spent = object_in(times.get(pair), "behavioral_data")
         if PREFERRED in values:
             ended = moment_of(spent.get("session_end") or spent.get("session_start"))
-            found.append(answer_of("potato", state.get("user_id"), pair, values, question, seconds_of(spent), ended))
+            found.append(made_answer("potato", state.get("user_id"), pair, values, question, seconds_of(spent), ended))
     return found
 
 

@@ -40,7 +40,7 @@ def shown_pairs(pairs: Iterable[ConversationPair], conversations: Mapping[str, C
     return found
 
 
-def answer_of(
+def made_answer(
     tool: str, person: Any, pair: Any, values: Mapping[Any, Any], question: Any, seconds: Any, ended: Any
 ) -> ToolAnswer:
     """Check what a tool has kept of an answer, its values by what was asked; Malformed if it cannot be one."""

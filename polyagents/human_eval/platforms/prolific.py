@@ -65,7 +65,7 @@ class Prolific:
                     why = "too many requests"
                     continue
                 if answer.status_code < 300:
-                    return parsed(answer)
+                    return parsed_answer(answer)
                 if answer.status_code < 500:
                     raise InputError(f"Prolific refuses {method} {path} ({answer.status_code}: {said(answer)}).")
                 why = f"status {answer.status_code}"
@@ -124,7 +124,7 @@ class Prolific:
             return name_in(self.asked("POST", "/studies/", json=body | {"internal_name": token}))
 
         key = f"create {fingerprint([json.dumps(body, sort_keys=True)])}"
-        return Call(key, "create", shown("/studies/", body), send)
+        return Call(key, "create", shown_call("/studies/", body), send)
 
     def approve(self, one: PersonWork) -> Call:
         """Approve a submission, which pays the reward."""
@@ -151,7 +151,7 @@ class Prolific:
         return Call(
             f"bonus {one.number} {cents} {reason}",
             "bonus",
-            f"{shown('/submissions/bonus-payments/', body)}\n{shown('/bulk-bonus-payments/ID/pay/', {})}",
+            f"{shown_call('/submissions/bonus-payments/', body)}\n{shown_call('/bulk-bonus-payments/ID/pay/', {})}",
             send,
             lambda payment: sum(self._submission(one).get("bonus_payments") or []) >= one.bonus + cents,
             repeatable=False,
@@ -164,7 +164,7 @@ class Prolific:
         """End the recruitment of a study."""
         path, body = f"/studies/{study.id}/transition/", {"action": "STOP"}
         send = lambda _: str(self.asked("POST", path, json=body).get("status", ""))  # noqa: E731
-        return Call(f"stop {study.id}", "stop", shown(path, body), send)
+        return Call(f"stop {study.id}", "stop", shown_call(path, body), send)
 
     def _submission(self, one: PersonWork) -> Any:
         """Read a person's submission."""
@@ -179,15 +179,15 @@ class Prolific:
             return one.submission
 
         is_done = lambda _: bool(self._submission(one).get("status") == status)  # noqa: E731
-        return Call(f"{kind} {one.number}", kind, shown(path, body), send, is_done, participant=one.number)
+        return Call(f"{kind} {one.number}", kind, shown_call(path, body), send, is_done, participant=one.number)
 
 
-def shown(path: str, body: Any) -> str:
+def shown_call(path: str, body: Any) -> str:
     """Return a request as it is printed."""
     return f"POST {API}{path} {json.dumps(body, ensure_ascii=False)}"
 
 
-def parsed(answer: requests.Response) -> dict[str, Any]:
+def parsed_answer(answer: requests.Response) -> dict[str, Any]:
     """Read the JSON object of an answer; {} if it has none."""
     try:
         found = answer.json() if answer.content else {}

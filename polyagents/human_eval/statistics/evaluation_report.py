@@ -52,7 +52,7 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
     check_enough(filtered, chats)
     found, people, rated = sections(filtered, seed), annotators(filtered), ratings(chats)
     picture = draw(found) if found else None
-    html = page(
+    html = report_page(
         sections=found,
         annotators=people,
         counted=counted(filtered) if filtered else "",
@@ -80,7 +80,7 @@ def is_own(folder: str) -> bool:
     return "report.html" in names and bool(names & {"win_rates.csv", "ratings.csv"})
 
 
-def page(**content: Any) -> str:
+def report_page(**content: Any) -> str:
     """Render the HTML page, in which every text is escaped."""
     environment = jinja2.Environment(
         loader=jinja2.PackageLoader("polyagents.human_eval.statistics"),

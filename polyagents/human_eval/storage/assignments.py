@@ -82,11 +82,11 @@ def settle(session: Session, who: AnnotatorRow, question: str, places: StudyPlac
     own = answered.where(AssignmentRow.annotator == who.number, AnswerRow.question == question)
     if session.scalar(own) == checks_of(session, places.study)[0] and who.number in failed_annotators(session):
         places.end(row, SCREENED_OUT)
-    elif not waiting(session, who, question) and not next_pair(session, who, question, places.study):
+    elif not unanswered(session, who, question) and not next_pair(session, who, question, places.study):
         places.end(row, COMPLETE)
 
 
-def waiting(session: Session, who: AnnotatorRow, question: str) -> AssignmentRow | None:
+def unanswered(session: Session, who: AnnotatorRow, question: str) -> AssignmentRow | None:
     """Find the first pair that an annotator was shown and has not judged."""
     answered = select(AnswerRow.assignment).where(AnswerRow.question == question)
     own = select(AssignmentRow).where(AssignmentRow.annotator == who.number, AssignmentRow.number.not_in(answered))

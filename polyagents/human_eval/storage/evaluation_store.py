@@ -159,7 +159,7 @@ class EvaluationStore:
         """
         with self.database.atomic_write() as session:
             who = queries.annotator_row(session, token)
-            study, row = self._study_of(session, who), assignments.waiting(session, who, question)
+            study, row = self._study_of(session, who), assignments.unanswered(session, who, question)
             if row is None:
                 pair = assignments.next_pair(session, who, question, study)
                 if pair is None:

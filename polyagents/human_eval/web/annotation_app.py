@@ -13,7 +13,7 @@ from polyagents.errors import InputError
 from polyagents.human_eval.blind import halves
 from polyagents.human_eval.records import ANNOTATE_PATH
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
-from polyagents.human_eval.web.forms import mark_of, measured, whole, written
+from polyagents.human_eval.web.forms import mark_of, seconds_in, text_field, whole
 from polyagents.human_eval.web.questions import AnnotationQuestion
 from polyagents.human_eval.web.shared_pages import application, form_route, known_token, organiser_route, page
 from polyagents.human_eval.web.study_pages import StudyPages, Verify
@@ -92,12 +92,12 @@ class AnnotationPages:
 
     def answer(self, token: str, fields: Mapping[str, str]) -> None:
         """Store an answer."""
-        choice, reason = fields.get("choice"), written(fields, "reason")
+        choice, reason = fields.get("choice"), text_field(fields, "reason")
         if choice not in ("left", "right"):
             raise InputError("No side is chosen; go back and choose one.")
         if len(reason) > REASON:
             raise InputError(f"The reason has {len(reason):,} characters; at most {REASON:,} are kept, so shorten it.")
-        shown, seconds = whole(fields.get("assignment", "")), measured(fields.get("seconds", ""))
+        shown, seconds = whole(fields.get("assignment", "")), seconds_in(fields.get("seconds", ""))
         self.store.answer(token, shown, choice, reason, seconds, self.question.text)
 
     def figures(self) -> dict[str, Any]:

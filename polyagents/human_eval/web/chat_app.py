@@ -19,7 +19,7 @@ from polyagents.human_eval.statistics.ratings import ratings
 from polyagents.human_eval.storage.chat_store import RATINGS, ChatStore
 from polyagents.human_eval.storage.results import chatters, open_chats, rated_chats
 from polyagents.human_eval.storage.views import MOST, ChatState
-from polyagents.human_eval.web.forms import FIELDS, mark_of, whole, written
+from polyagents.human_eval.web.forms import FIELDS, mark_of, text_field, whole
 from polyagents.human_eval.web.shared_pages import application, form_route, known_token, organiser_route, page
 from polyagents.human_eval.web.study_pages import StudyPages, Verify
 from polyagents.human_eval.web.wording import Wording
@@ -130,7 +130,7 @@ class ChatPages:
 
     def say(self, token: str, fields: Mapping[str, str]) -> None:
         """Store a message, before the next page asks the model."""
-        number, place, text = whole(fields.get("chat", "")), whole(fields.get("place", "")), written(fields, "text")
+        number, place, text = whole(fields.get("chat", "")), whole(fields.get("place", "")), text_field(fields, "text")
         if not text:
             raise InputError("The message is empty; write something first.")
         if len(text) > LONGEST:

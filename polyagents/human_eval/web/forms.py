@@ -39,12 +39,12 @@ def whole(text: str) -> int:
     return int(text)
 
 
-def written(fields: Mapping[str, str], name: str) -> str:
+def text_field(fields: Mapping[str, str], name: str) -> str:
     """Return what a person has written in a field, with the line ends of Unix."""
     return fields.get(name, "").replace("\r\n", "\n").strip()
 
 
-def measured(text: str) -> float | None:
+def seconds_in(text: str) -> float | None:
     """Read seconds; None if the browser has not measured them; an InputError says if they are not a number."""
     try:
         return float(text) if text else None

@@ -75,7 +75,9 @@ class StudyPages:
         if given.get(rules.study) != study.id:
             raise HTTPException(404, "This address does not name the study; open it from the platform's page again.")
         if submission == PREVIEW and study.platform == "mturk":
-            return page(request, "step.html", stage="preview", html=shown(study.instructions or study.consent))
+            return page(
+                request, "step.html", stage="preview", html=rendered_markdown(study.instructions or study.consent)
+            )
         if not person and study.platform == "link":
             return page(request, "who.html", study=study.id)
         if not (re.fullmatch(rules.form, person) and re.fullmatch(rules.form, submission)):
@@ -104,7 +106,7 @@ class StudyPages:
             stage=who.stage,
             link=ANNOTATE_PATH + token,
             asked=self.asked,
-            html=shown(study.consent if who.stage == "consent" else study.instructions),
+            html=rendered_markdown(study.consent if who.stage == "consent" else study.instructions),
             questions=study.questions if who.stage == "screening" else (),
         )
 
@@ -150,6 +152,6 @@ def confirmed(verify: Verify, person: str, submission: str) -> bool:
         raise Refused(503, FAILED, {"Retry-After": "10"}) from error
 
 
-def shown(markdown: str) -> Markup:
+def rendered_markdown(markdown: str) -> Markup:
     """Make HTML of Markdown; HTML in it is escaped, and links lead nowhere but to addresses."""
     return Markup(MARKDOWN.render(markdown))

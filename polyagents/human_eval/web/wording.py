@@ -49,14 +49,14 @@ def read_wording(path: str = "") -> Wording:
     if not isinstance(given, dict) or not all(isinstance(text, str) for text in given.values()):
         raise InputError(f"The texts {path} are not a JSON object of texts; begin with a copy of {ENGLISH}.")
     for key, text in given.items():
-        if key not in english or (key != LANG and not fits(text, key.count("{}"))):
+        if key not in english or (key != LANG and not takes_values(text, key.count("{}"))):
             raise InputError(
                 f"The texts {path} have {key!r:.80} as {text!r:.80}; it is not a text of {ENGLISH}, or has other {{}}."
             )
     return Wording(english | given)
 
 
-def fits(text: str, values: int) -> bool:
+def takes_values(text: str, values: int) -> bool:
     """Tell whether a text takes so many values, each once, in any order: {}, or {0} and {1}, without a format."""
     marks = [f"\0{value}\0" for value in range(values)]
     try:

@@ -84,7 +84,7 @@ class Milvus:
                     described = self.client.describe_collection(table, timeout=SECONDS)
                     properties = described.get("properties") or {}
                     if MODEL in properties and table == self._table(properties[MODEL]):
-                        width, fields = self._width(table, described["fields"]), fields_of(described["fields"])
+                        width, fields = self._width(table, described["fields"]), fields_of_schema(described["fields"])
                         about = properties[MODEL], width, properties.get(INDEX, ""), table == current
                         found.append(Version(*about, fields))
             return found
@@ -121,7 +121,7 @@ class Milvus:
                 )
             else:
                 described = self.client.describe_collection(table, timeout=SECONDS)
-                require_fields(f"Milvus at {self.where}", fields_of(described["fields"]), fields)
+                require_fields(f"Milvus at {self.where}", fields_of_schema(described["fields"]), fields)
             if not self.client.list_indexes(table):  # a build was killed while it built another one
                 self.client.create_index(table, self._index("FLAT"), timeout=INDEX_SECONDS)
             self.client.load_collection(table, timeout=INDEX_SECONDS)
@@ -331,7 +331,7 @@ class MilvusCollection(Collection):
         return described and str(described["index_type"])
 
 
-def fields_of(described: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
+def fields_of_schema(described: Sequence[Mapping[str, Any]]) -> dict[str, str] | None:
     """Return name and kind of each declared field of a collection's columns; None for plain lines."""
     kinds = {name: kind for kind, name in TYPES.items()}
     return fields_among({column["name"]: kinds.get(column["type"].name, "") for column in described})

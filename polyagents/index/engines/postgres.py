@@ -391,7 +391,7 @@ def given_up_after(seconds: float | None, connection: Any) -> Iterator[None]:
     if seconds is None or connection is None or connection.closed:
         yield
         return
-    watch = threading.Timer(seconds, shut_down, [connection.fileno()])
+    watch = threading.Timer(seconds, shut_down_socket, [connection.fileno()])
     watch.daemon = True
     watch.start()
     try:
@@ -400,7 +400,7 @@ def given_up_after(seconds: float | None, connection: Any) -> Iterator[None]:
         watch.cancel()
 
 
-def shut_down(descriptor: int) -> None:
+def shut_down_socket(descriptor: int) -> None:
     """Shut down a socket whose owner will close it."""
     with contextlib.suppress(OSError), socket.socket(fileno=os.dup(descriptor)) as own:
         own.shutdown(socket.SHUT_RDWR)
