@@ -17,10 +17,10 @@ from polyagents.files.atomic import write_text
 from polyagents.files.own_folder import check_out_file, files_read
 from polyagents.zoo.models import our_agent
 
-OUT_FILES = {"out": ".json", "trec_run": ".run", "trec_qrels": ".qrels"}  # with the ending of such files
-
 if TYPE_CHECKING:
     from polyagents.decisions.examples import DecisionExamples
+
+OUT_FILES = {"out": ".json", "trec_run": ".run", "trec_qrels": ".qrels"}  # with the ending of such files
 
 
 class EvaluateParser(TaskCommandParser):

@@ -203,7 +203,8 @@ def read_weights(file: str) -> dict[str, Any]:
         raise
     except (FileNotFoundError, PermissionError) as error:
         raise InputError(
-            f"{file} cannot be read ({error.strerror}); a model is nothing without its weights."
+            f"{file} cannot be read ({error.strerror}); the model's weights are in it, so put it there, or make it "
+            f"readable."
         ) from error
     except (OSError, SafetensorError, ValueError, KeyError) as error:
         raise InputError(
