@@ -40,6 +40,11 @@ def number_of(number: int, noun: str, plural: str = "") -> str:
     return f"{number:,} {noun if number == 1 else plural or f'{noun}s'}"
 
 
+def range_of(least: int, most: int, noun: str) -> str:
+    """Write between which numbers of things: 2 to 5 pairs; 3 pairs if both are the same."""
+    return f"{'' if least == most else f'{least:,} to '}{number_of(most, noun)}"
+
+
 def command(*words: object) -> str:
     """Return a command line of `polyagents` that can be pasted into a shell."""
     return shlex.join(["polyagents", *map(str, words)])

@@ -221,6 +221,7 @@ TWICE = Split(examples=1, pairs=Counter([b"x"]), answers=Counter([b"x"]), contex
     ("write", "sentence"),
     [
         (lambda: console.number_of(1, "reply", "replies"), "1 reply"),
+        (lambda: f"{console.range_of(1, 1, 'pair')}, {console.range_of(1, 2_000, 'pair')}", "1 pair, 1 to 2,000 pairs"),
         (lambda: describe_counts({"bots": 1, "files_cut_off": 1, "without_parent": 1, "urls": 2}),
          "1 bot, 1 file cut off, 2 urls, 1 without parent"),
         (lambda: report_mined(*MINED), "too few of 1 candidate are wrong answers"),

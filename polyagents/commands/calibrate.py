@@ -8,7 +8,7 @@ from polyagents.arguments import positive_int
 from polyagents.commands.context_answers import add_rerank_flags
 from polyagents.commands.decide import read_options
 from polyagents.commands.task_parser import TaskCommandParser, load_with_flags
-from polyagents.console import decimals, in_columns, number_of
+from polyagents.console import decimals, in_columns, number_of, range_of
 from polyagents.errors import InputError
 from polyagents.files.atomic import atomic_write
 
@@ -66,8 +66,7 @@ def run(opt: Mapping[str, Any]) -> None:
 def report(found: "Calibration") -> list[str]:
     """Write the figures for people."""
     made_for, after = found.made_for, found.after
-    least, most = made_for.least_options, made_for.most_options
-    options = f"{'' if least == most else f'{least:,} to '}{number_of(most, 'option')}"
+    options = range_of(made_for.least_options, made_for.most_options, "option")
     examples = number_of(after.examples, "example")
     lines = [f"{examples}, {options} each; each half measured by the map of the other."]
     lines += ["", *in_columns([["", "before", "after"], *figure_rows(found.before, after)]), ""]

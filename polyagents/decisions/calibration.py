@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from polyagents.console import range_of
 from polyagents.decisions.examples import DecisionExamples
 from polyagents.decisions.figures import (
     Bin,
@@ -243,8 +244,8 @@ def other_count(found: Calibration, options: int) -> str | None:
     least, most = found.made_for.least_options, found.made_for.most_options
     if least <= options <= most:
         return None
-    fitted = f"{most:,}" if least == most else f"{least:,} to {most:,}"
-    return f"The calibration was fitted for {fitted} options, and not for {options:,}: probabilities may be off."
+    fitted = range_of(least, most, "option")
+    return f"The calibration was fitted for {fitted}, and not for {options:,}: probabilities may be off."
 
 
 def digest_of_options(examples: DecisionExamples) -> str | None:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from polyagents.console import decimals, in_columns, number_of
+from polyagents.console import decimals, in_columns, number_of, range_of
 from polyagents.evaluation.intervals import CONFIDENCE, RANDOMISATIONS, RESAMPLES, Estimate, estimates, randomisation_p
 from polyagents.evaluation.rank_metrics import Floats, metrics
 from polyagents.files.json_files import json_number
@@ -138,7 +138,7 @@ def as_text(measured: Sequence[Measured], task: str) -> str:
     first = measured[0].evaluated
     dialogues = f" of {number_of(count_dialogues(first), 'dialogue')}" if unit(first) == "dialogue" else ""
     least, most = int(first.sizes.min()), int(first.sizes.max())
-    candidates = f"{'' if least == most else f'{least:,} to '}{number_of(most, 'candidate')}"
+    candidates = range_of(least, most, "candidate")
     right = sum(map(len, first.right_ranks)) / len(first.right_ranks)
     several = f", {right:.2f} of them right on average" if right > 1 else ""
     examples = number_of(len(first.right_ranks), "example")
