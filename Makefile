@@ -3,7 +3,7 @@
 #   make demo       train, compare and talk to the four rankers, on a small built-in task
 #   make test       the fast tests; more with  make test ARGS="-m slow", in Chromium with  ARGS="-m browser"
 #   make mutants    break formulas, search, store, losses and metrics on purpose, and count what the tests notice
-#   make lint       ruff, mypy, which room imports which, docstrings and English
+#   make lint       ruff, mypy, which room imports which, docstrings, names and English
 #   make docs       the documentation site, in build/docs: open build/docs/index.html
 #   make links      ask every link to another server whether it is still there (needs a network)
 #   make dist       wheel and sdist in dist/, each installed and tried in a clean environment
@@ -52,6 +52,7 @@ lint: $(tools)
 	$(python) -m mypy
 	$(python) scripts/lint_imports.py
 	$(python) scripts/lint_docstrings.py
+	$(python) scripts/lint_names.py
 	$(python) scripts/lint_prose.py
 	$(python) scripts/tree.py --check
 	$(python) scripts/option_types.py --check

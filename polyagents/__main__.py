@@ -68,10 +68,10 @@ def start(arguments: Sequence[str]) -> None:
         print(versions())
     elif name in OWN_COMMANDS:
         if name != "init_model":  # which writes it
-            parlai_command.check_model_file(arguments)
+            parlai_command.check_is_trained(arguments)
         run_own(name, arguments[1:])
     elif name in BY_EVERY_NAME:
-        parlai_command.check_model_file(arguments)
+        parlai_command.check_is_trained(arguments)
         chosen = threads.choose()
         if chosen and BY_EVERY_NAME[name] in TRAIN_COMMANDS and not set(parlai_command.HELP) & set(arguments):
             say(chosen)

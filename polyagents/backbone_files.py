@@ -35,7 +35,7 @@ OLDER = {"rope_scaling", "rope_parameters", "layer_types", "tokenizer_class"}
 TOKENIZERS = re.compile(r"\w*(Tokenizer|Backend)\w*")  # classes that may be the tokenizer's
 
 
-def folder_of(name: str) -> str:
+def located_backbone(name: str) -> str:
     """Return the folder of an encoder that a package of the registry brings; any other name is returned as it is.
 
     Raises:

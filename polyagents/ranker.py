@@ -35,6 +35,7 @@ from polyagents.decisions.scoring import rerank_scores, scores_of_options
 from polyagents.errors import InputError, meant
 from polyagents.files.python_arguments import count_of, items_of, path_text, texts_of, with_plain_values
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Worker, encoded
+from polyagents.index.candidate_records import ListedRecords
 from polyagents.index.columns import Columns
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.engines.urls import open_engine
@@ -42,11 +43,10 @@ from polyagents.index.faiss_index import Description, build_shortlist, open_shor
 from polyagents.index.filters import Fields, declared_fields
 from polyagents.index.in_memory import Candidates, InMemoryCandidates, Listed, ListedCandidates, as_index
 from polyagents.index.interface import Hits, Index
-from polyagents.index.records import ListedRecords
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import ListedTexts, Texts
 from polyagents.model_files import hub
-from polyagents.model_files.loading import architecture_of, has_adapters, load_model
+from polyagents.model_files.loading import architecture_of_file, has_adapters, load_model
 from polyagents.model_files.model_folder import write_folder
 from polyagents.model_files.saving import save_model
 from polyagents.models.architecture import options_of, options_with
@@ -1028,7 +1028,7 @@ class Ranker:
 
 def loading_options(file: str) -> set[str]:
     """Return the options that a model may be loaded with."""
-    architecture = architecture_of(file)
+    architecture = architecture_of_file(file)
     # Another value after the training would change nothing, or replace one encoder's weights by the other's.
     possible = options_of(architecture).keys() - options_with(architecture, Role.TRAINING)
     return possible | ({"backbone"} if has_adapters(file) else set())

@@ -15,7 +15,7 @@ from polyagents import InputError, console
 from polyagents.commands.mine_negatives import report_mined
 from polyagents.console import Bar
 from polyagents.files.json_files import json_number
-from polyagents.human_eval.statistics.filtering import FilteredJudgement, check_enough
+from polyagents.human_eval.statistics.filtering import FilteredJudgement, check_counted
 from polyagents.mining import Counts
 from polyagents.tasks.pairs.build_pairs import describe_counts
 from polyagents.tasks.table.checking import Split, warnings_of
@@ -227,7 +227,7 @@ TWICE = Split(examples=1, pairs=Counter([b"x"]), answers=Counter([b"x"]), contex
         (lambda: report_mined(*MINED), "too few of 1 candidate are wrong answers"),
         (lambda: list(warnings_of({"train": TWICE, "valid": TWICE}, (0, 0), "words")),
          "valid: 1 of 1 example in train as well"),
-        (lambda: check_enough([FilteredJudgement(None, "late")], []), "Of 1 judgement, none counts: "),
+        (lambda: check_counted([FilteredJudgement(None, "late")], []), "Of 1 judgement, none counts: "),
     ],
 )  # fmt: skip
 def test_one_thing_is_written_in_the_singular(write, sentence, capsys):

@@ -18,7 +18,7 @@ import torch
 from commands import own
 
 from polyagents import InputError, Match, Pipeline, Ranker
-from polyagents.commands.parlai_command import check_model_file, with_full_names
+from polyagents.commands.parlai_command import check_is_trained, with_full_names
 from polyagents.files.context_lines import read_contexts
 from polyagents.models.adapters import load_weights
 from polyagents.models.architecture import ARCHITECTURES, options_with
@@ -589,9 +589,9 @@ def test_short_names_and_missing_model_files():
         "bi",
     ]
     with pytest.raises(InputError, match="There is no trained model at nowhere/M"):
-        check_model_file(["eval_model", "-mf", "nowhere/M", "-t", "x"])
-    check_model_file(["train_model", "-m", "poly", "-mf", "nowhere/M"])
-    check_model_file(["train_model", "-o", "my.opt", "-mf", "nowhere/M"])
+        check_is_trained(["eval_model", "-mf", "nowhere/M", "-t", "x"])
+    check_is_trained(["train_model", "-m", "poly", "-mf", "nowhere/M"])
+    check_is_trained(["train_model", "-o", "my.opt", "-mf", "nowhere/M"])
     assert with_full_names(["tm", "--model=bi"]) == ["tm", "--model", "polyagents:BiEncoder"]
 
 
@@ -600,8 +600,8 @@ def test_every_spelling_of_model_file_is_read(given):
     arguments = with_full_names(["eval_model", *given, "-t", "x"])
     assert arguments[1:3] == ["--model-file", "a_b"]
     with pytest.raises(InputError, match="There is no trained model at a_b"):
-        check_model_file(arguments)
-    check_model_file(with_full_names(["train_model", *given, "--init_opt=my.opt"]))
+        check_is_trained(arguments)
+    check_is_trained(with_full_names(["train_model", *given, "--init_opt=my.opt"]))
 
 
 # ---- vectors, device, precision --------------------------------------------------------------------------------------

@@ -27,7 +27,7 @@ from polyagents.human_eval.formats.conversation_files import read_file
 from polyagents.human_eval.formats.parlai_format import write_conversations
 from polyagents.human_eval.statistics.csv_files import as_csv
 from polyagents.index.builder import CandidateEncoder
-from polyagents.index.records import read_candidates
+from polyagents.index.candidate_records import read_candidates
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import ListedTexts
 from polyagents.mining import LabelledContext, Mined

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from polyagents.errors import InputError
 from polyagents.parlai_files import parlai_options
-from polyagents.parlai_files.parlai_options import architecture_of
+from polyagents.parlai_files.parlai_options import architecture_of_agent
 
 GROUP = "pretrained_transformers"
 
@@ -66,7 +66,7 @@ class Model:
     @property
     def our_agent(self) -> str:
         """The name of our agent, which reads the files."""
-        return f"polyagents:{architecture_of(self.agent)}"
+        return f"polyagents:{architecture_of_agent(self.agent)}"
 
     @property
     def short_name(self) -> str:
@@ -163,5 +163,5 @@ def our_agent(file: str) -> str | None:
     """Return our agent for a model file or zoo: name that one of ParlAI's agents wrote; None for all others."""
     if file.startswith(f"zoo:{GROUP}/"):
         return find(file).our_agent
-    architecture = architecture_of(parlai_options.read(file).get("model"))
+    architecture = architecture_of_agent(parlai_options.read(file).get("model"))
     return f"polyagents:{architecture}" if architecture else None

@@ -23,10 +23,10 @@ def zoo_file(name: str, data: str | None = None) -> str:
     """
     if not name.startswith("zoo:"):
         return name
-    from polyagents.backbone_files import MINILM, folder_of  # imports transformers
+    from polyagents.backbone_files import MINILM, located_backbone  # imports transformers
 
     if name == MINILM:
-        return folder_of(name)
+        return located_backbone(name)
     model, data = find(BACKBONES.get(name, name)), chosen(data)
     fetch(ARCHIVE, data)
     return os.path.join(models_folder(data), *model.name.split("/"))

@@ -75,17 +75,17 @@ class ExportManifest:
     graphs: list[dict[str, Any]]
 
 
-def folder_of(model_file: str, runtime: Runtime) -> str:
+def export_folder_of(model_file: str, runtime: Runtime) -> str:
     """Return the folder of a model's export, whether or not it exists."""
     return f"{model_file.rstrip(os.sep)}.{runtime.name}"
 
 
 def backbone_fingerprint(encoder: Encoder) -> str:
     """Compute the SHA-256 of everything that determines a backbone's outputs: its configuration and its weights."""
-    return fingerprint(itertools.chain([config_of(encoder)], named_bytes(encoder.backbone.state_dict())))
+    return fingerprint(itertools.chain([deciding_config(encoder)], named_bytes(encoder.backbone.state_dict())))
 
 
-def config_of(encoder: Encoder) -> str:
+def deciding_config(encoder: Encoder) -> str:
     """Return what of a backbone's configuration determines its outputs, as JSON."""
     config = {name: value for name, value in config_values(encoder.backbone).items() if name not in NOT_COMPUTED}
     return json.dumps(config, sort_keys=True, default=str)
@@ -147,7 +147,7 @@ def read_manifest(model_file: str, runtime: Runtime, again: str) -> ExportManife
     Args:
         again: the command that exports the model.
     """
-    folder = folder_of(model_file, runtime)
+    folder = export_folder_of(model_file, runtime)
     try:
         manifest = read_fields(os.path.join(folder, MANIFEST), ExportManifest)
         if manifest.format != FORMAT:
@@ -163,7 +163,7 @@ def read_manifest(model_file: str, runtime: Runtime, again: str) -> ExportManife
 
 def checked_graphs(model_file: str, runtime: Runtime, manifest: ExportManifest, again: str) -> list[GraphFiles]:
     """Return the graphs that a manifest names; an InputError says if a file is missing, or not what was written."""
-    folder = folder_of(model_file, runtime)
+    folder = export_folder_of(model_file, runtime)
     try:
         graphs = [fields_of_json(graph, GraphFiles) for graph in manifest.graphs]
         for graph in graphs:

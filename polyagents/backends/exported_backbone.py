@@ -12,8 +12,8 @@ from polyagents.backends.export_folder import (
     GraphFiles,
     checked_graphs,
     export_command,
+    export_folder_of,
     fingerprints,
-    folder_of,
     read_manifest,
 )
 from polyagents.backends.runtimes import Graph, Runtime
@@ -54,13 +54,13 @@ def use_runtime(
     encoders = encoders_of(model.module)
     if manifest.encoders != fingerprints(encoders):
         raise InputError(
-            f"{folder_of(model_file, runtime)} was exported from other weights than {model_file} has; export "
+            f"{export_folder_of(model_file, runtime)} was exported from other weights than {model_file} has; export "
             f"again with {again}."
         )
     graphs = checked_graphs(model_file, runtime, manifest, again)
     quantized = f"{runtime.name} int8" if manifest.int8 else None
     made = {}
-    folder = folder_of(model_file, runtime)
+    folder = export_folder_of(model_file, runtime)
     for name, encoder in encoders.items():
         own = [graph for graph in graphs if graph.encoder == name]
         encoder.backend = made[name] = ExportedBackbone(folder, runtime, own, encoder, quantized, again)

@@ -11,8 +11,8 @@ import torch
 from polyagents.backends.export_folder import (
     FORMAT,
     ExportManifest,
+    export_folder_of,
     fingerprints,
-    folder_of,
     publish,
     store_graph,
     temporary_folder,
@@ -49,7 +49,7 @@ def export_model(model: RankingModel, model_file: str, to: str, int8: bool = Fal
             f"The weights of this backbone are in {bits} bits (--backbone-bits), which only torch reads; use --backend "
             f"torch."
         )
-    folder, calls = folder_of(model_file, runtime), recorded_calls(model)
+    folder, calls = export_folder_of(model_file, runtime), recorded_calls(model)
     written: list[tuple[str, str, dict[str, int]]] = []
     differences = [0.0]
     with temporary_folder(folder) as temporary:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 import torch
 
 from polyagents.arguments import AUTO
-from polyagents.backends.export_folder import config_of, fingerprints, folder_of, read_manifest
+from polyagents.backends.export_folder import deciding_config, export_folder_of, fingerprints, read_manifest
 from polyagents.backends.exported_backbone import use_runtime
 from polyagents.backends.exporting import export_model
 from polyagents.backends.runtimes import RUNTIMES, TORCH, Runtime, find_runtime
@@ -138,7 +138,7 @@ def call(model: RankingModel) -> None:
 def what_is_measured(model: RankingModel) -> str:
     """Name the kind of a model: its architecture, arithmetic, and backbone without its weights."""
     encoder = model.context_encoder
-    kind, digest = encoder.backbone.config.model_type, fingerprint([config_of(encoder)])[:8]
+    kind, digest = encoder.backbone.config.model_type, fingerprint([deciding_config(encoder)])[:8]
     return f"a request to a {model.label} in {model.precision}, {kind} {digest}"
 
 
@@ -148,7 +148,7 @@ def exported_path(model: RankingModel, model_file: str, runtime: Runtime) -> str
     for path in (model_file, cache_path(model, prints)):
         with contextlib.suppress(InputError):
             found = read_manifest(path, runtime, again="")
-            is_ours = path == model_file or belongs_to_user(folder_of(path, runtime))
+            is_ours = path == model_file or belongs_to_user(export_folder_of(path, runtime))
             if is_ours and found.encoders == prints and not found.int8:  # whose scores are others
                 return path
     return None

@@ -44,7 +44,7 @@ def run(opt: Mapping[str, Any]) -> None:
 
     from polyagents.benchmarks import inference, report
     from polyagents.files.context_lines import read_contexts
-    from polyagents.index.records import candidates_of
+    from polyagents.index.candidate_records import candidates_of
     from polyagents.ranker import Ranker
 
     ranker, rounds = Ranker.load(opt["model_file"], no_cuda=True), opt["rounds"]

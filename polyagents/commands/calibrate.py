@@ -59,11 +59,11 @@ def run(opt: Mapping[str, Any]) -> None:
     picture = drawn(
         "The reliability picture", path.removesuffix(".json") + ".png", lambda png: draw_reliability(png, found)
     )
-    print("\n".join(report(found)))
+    print("\n".join(figure_lines(found)))
     print(f"\nWritten: {path}" + (f", and the picture {picture}" if picture else ""))
 
 
-def report(found: "Calibration") -> list[str]:
+def figure_lines(found: "Calibration") -> list[str]:
     """Write the figures for people."""
     made_for, after = found.made_for, found.after
     options = range_of(made_for.least_options, made_for.most_options, "option")

@@ -46,7 +46,7 @@ def add_rerank_flags(parser: CommandParser) -> None:
     )
 
 
-def add_ranker_flags(parser: CommandParser) -> None:
+def add_answering_flags(parser: CommandParser) -> None:
     """Add the flags of `load_rankers`, and how many candidates the second model re-orders."""
     parser.add_argument("-mf", "--model-file", required=True, help="a trained model")
     add_rerank_flags(parser)
@@ -70,7 +70,7 @@ def opened_index(ranker: "Ranker", opt: Mapping[str, Any]) -> "Candidates | None
     return None if opt["index_dir"] is None else ranker.open_index(opt["index_dir"], opt["exact"])
 
 
-def as_json(found: dict[str, Any]) -> str:
+def answer_as_json(found: dict[str, Any]) -> str:
     """Write an answer; NaN and infinities of the line's own keys, which JSON does not have, become null."""
     try:
         return json.dumps(found, ensure_ascii=False, allow_nan=False)
@@ -97,6 +97,6 @@ def answer_lines(answer: Callable[[str], dict[str, Any]], keys: Sequence[str] = 
             found = {"line": line.number, **line.fields, "error": line.error}
         else:
             found = line.fields | {"context": line.context} | answer(line.context)
-        print(as_json(found), flush=True)
+        print(answer_as_json(found), flush=True)
     if unusable:
         raise InputError(f"No context in {unusable:,} of {number_of(lines, 'line')}; the answer says what is wrong.")

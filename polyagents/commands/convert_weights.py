@@ -76,9 +76,9 @@ def write_huggingface(model: "RankingModel", folder: str) -> str:
 
 def write_sentence_transformers(model: "RankingModel", folder: str) -> str:
     """Write a bi- or cross-encoder for sentence-transformers to a folder, and say how it is used."""
-    from polyagents.model_files.sentence_transformers_export import write_folder
+    from polyagents.model_files.sentence_transformers_export import write_as_sentence_transformers
 
-    write_folder(model, folder)
+    write_as_sentence_transformers(model, folder)
     kind = "CrossEncoder" if model.architecture == "CrossEncoder" else "SentenceTransformer"
     return f"{folder} is a folder of sentence-transformers: {kind}({folder!r})"
 
@@ -101,7 +101,7 @@ def write_parlai(model: "RankingModel", file: str) -> str:
 
     saved = {**model.settings.saved, "output_scaling": model.context_encoder.output_scaling}
     table, config = options_of(model.architecture), model.context_encoder.backbone.config
-    options = parlai_options.for_parlai(saved, table, model.architecture, config)
+    options = parlai_options.options_for_parlai(saved, table, model.architecture, config)
     try:
         converted = ParlaiModel.of(model.architecture, model.module.state_dict(), options)
         theirs = ParlaiParser(True, True).parse_args(["--model", parlai_options.AGENTS[model.architecture]])

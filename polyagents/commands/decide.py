@@ -23,7 +23,7 @@ def parser() -> argparse.ArgumentParser:
         "Choose one of your options, or none, for each context on standard input: lines as for rank. Each gets one "
         "JSON line. Probabilities need a calibration (polyagents calibrate).",
     )
-    context_answers.add_ranker_flags(parser)
+    context_answers.add_answering_flags(parser)
     options = parser.add_mutually_exclusive_group(required=True)
     options.add_argument(
         "--options-file",
@@ -50,14 +50,14 @@ def run(opt: Mapping[str, Any]) -> None:
 
     def answer(context: str) -> dict[str, Any]:
         """Decide for one context."""
-        return as_json(ranker.decide(context, options, opt["none"], second, opt["rerank_top"]), opt["top_k"])
+        return decision_as_json(ranker.decide(context, options, opt["none"], second, opt["rerank_top"]), opt["top_k"])
 
     context_answers.answer_lines(answer, KEYS)
 
 
 def read_options(path: str) -> Any:
     """Read options: lines, or JSON names with texts."""
-    from polyagents.index.records import read_candidates  # imports torch
+    from polyagents.index.candidate_records import read_candidates  # imports torch
 
     if os.path.splitext(path)[1].lower() != ".json":
         return read_candidates(path)
@@ -74,7 +74,7 @@ def read_options(path: str) -> Any:
     return found
 
 
-def as_json(decision: "Decision", most: int) -> dict[str, Any]:
+def decision_as_json(decision: "Decision", most: int) -> dict[str, Any]:
     """Return a decision for JSON, with its `most` largest probabilities, rounded."""
     fields: dict[str, Any] = {name: getattr(decision, name) for name in ("choice", "probability")}
     if decision.probabilities is not None:

@@ -30,11 +30,11 @@ class EvaluateParser(TaskCommandParser):
         """Return the options for the first model, and under `evaluated` those for every one."""
         file = parlai_command.model_file(arguments)
         if file is not None:
-            parlai_command.check_model_file(["evaluate", "-mf", file])
+            parlai_command.check_is_trained(["evaluate", "-mf", file])
         opt = self.parse_for_model(arguments, file)
         files = opt["compare"] or ()
         for file in files:
-            parlai_command.check_model_file(["evaluate", "-mf", file])
+            parlai_command.check_is_trained(["evaluate", "-mf", file])
         return opt | {"evaluated": [opt, *(self.parse_for_model([*arguments, "-mf", file], file) for file in files)]}
 
     def parse_for_model(self, arguments: list[str], file: str | None) -> dict[str, Any]:

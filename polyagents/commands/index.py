@@ -156,10 +156,10 @@ def do(what: str, opt: Mapping[str, Any]) -> None:
 
 def in_engine(what: str, ranker: "Ranker", opt: Mapping[str, Any], cluster: "Cluster | None") -> None:
     """Work on a vector database; print a JSON line of a build, or one for each model that has encoded candidates."""
+    from polyagents.index.candidate_records import candidates_of, read_ids
     from polyagents.index.engines.candidates import remove
     from polyagents.index.engines.urls import open_engine
     from polyagents.index.filters import declared_fields
-    from polyagents.index.records import candidates_of, read_ids
 
     url, file = opt["index_url"], opt["candidates_file"]
     if what == "build":
@@ -191,8 +191,8 @@ def in_engine(what: str, ranker: "Ranker", opt: Mapping[str, Any], cluster: "Clu
 def in_folder(what: str, ranker: "Ranker | None", opt: Mapping[str, Any], cluster: "Cluster | None") -> None:
     """Work on an index in a folder, of whichever model encoded it if there is no ranker; print one JSON line."""
     from polyagents.files.context_lines import read_contexts
+    from polyagents.index.candidate_records import candidates_of, read_ids
     from polyagents.index.faiss_index import describe, remove_shortlist
-    from polyagents.index.records import candidates_of, read_ids
     from polyagents.index.store import CandidateStore
 
     worker, file, folder = this_worker(), opt["candidates_file"], opt["index_dir"]

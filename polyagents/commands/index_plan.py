@@ -19,10 +19,10 @@ def plan(opt: Mapping[str, Any]) -> None:
         raise InputError("polyagents index plan needs either --width, or --model-file for the width of its vectors.")
     # These take seconds: errors in flags are reported before.
     from polyagents.index.builder import SAMPLE, CandidateEncoder, seconds_to_encode
+    from polyagents.index.candidate_records import candidates_of
     from polyagents.index.faiss_index import INDEX_TYPES, reason_against
     from polyagents.index.filters import declared_fields
     from polyagents.index.plan import SOURCE, TEXT, Plan
-    from polyagents.index.records import candidates_of
     from polyagents.index.shard import SHARD, row_bytes
     from polyagents.index.texts import ListedTexts
     from polyagents.ranker import Ranker

@@ -57,7 +57,7 @@ def run(opt: Mapping[str, Any]) -> None:
     check_out_file("--outfile", opt["outfile"], (".jsonl", ".txt"), read)
 
     from polyagents.index.builder import BLOCK  # these import torch: errors in flags are reported before
-    from polyagents.index.records import has_ids, read_candidates
+    from polyagents.index.candidate_records import has_ids, read_candidates
     from polyagents.index.texts import FileTexts, ListedTexts, Texts
     from polyagents.mining import Counts, labelled_contexts, mine, pool_in, searchable
     from polyagents.ranker import Ranker

@@ -62,7 +62,7 @@ def with_our_agent(arguments: list[str]) -> list[str]:
     return [*arguments, "-m", agent] if agent else arguments
 
 
-def check_model_file(arguments: Sequence[str]) -> None:
+def check_is_trained(arguments: Sequence[str]) -> None:
     """Say, by an InputError, that a model file is missing before ParlAI misses the flags that only the model knows."""
     file = model_file(arguments)
     if file and os.path.isdir(file) and not os.path.exists(f"{file}.opt"):

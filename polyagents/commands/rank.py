@@ -7,7 +7,7 @@ from typing import Any
 from polyagents.arguments import CommandParser, add_fields_flag, positive_int
 from polyagents.commands import context_answers
 from polyagents.errors import InputError
-from polyagents.files.json_files import json_number, parse_json, reason_of
+from polyagents.files.json_files import json_fault, json_number, parse_json
 
 
 def parser() -> argparse.ArgumentParser:
@@ -18,7 +18,7 @@ def parser() -> argparse.ArgumentParser:
         "of turns) and other keys, which come back. Each gets one JSON line; a line without a context gets an error, "
         "and the exit code is then 2.",
     )
-    context_answers.add_ranker_flags(parser)
+    context_answers.add_answering_flags(parser)
     candidates = parser.add_mutually_exclusive_group(required=True)
     candidates.add_argument(
         "--candidates-file",
@@ -39,9 +39,9 @@ def parser() -> argparse.ArgumentParser:
 
 def run(opt: Mapping[str, Any]) -> None:
     """Read contexts, rank, write a JSON line for each."""
+    from polyagents.index.candidate_records import candidates_of
     from polyagents.index.filters import declared_fields  # these import torch
     from polyagents.index.in_memory import as_index
-    from polyagents.index.records import candidates_of
     from polyagents.pipeline import Pipeline
 
     where, fields = given_filter(opt["filter"]), declared_fields(opt["fields"])
@@ -71,5 +71,5 @@ def given_filter(given: str | None) -> Any:
         return None if given is None else parse_json(given)
     except ValueError as error:
         raise InputError(
-            f"""--filter {given!r:.60} is not JSON{reason_of(error)}; give an object such as '{{"tenant": "a"}}'."""
+            f"""--filter {given!r:.60} is not JSON{json_fault(error)}; give an object such as '{{"tenant": "a"}}'."""
         ) from error

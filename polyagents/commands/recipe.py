@@ -37,9 +37,9 @@ def run(opt: Mapping[str, Any]) -> None:
     elif what == "show":
         print(describe.in_full(find(name)))
     else:
-        from polyagents.commands.recipe_report import report  # imports torch
+        from polyagents.commands.recipe_report import print_report  # imports torch
 
-        report(name)
+        print_report(name)
 
 
 def as_training(arguments: Sequence[str]) -> list[str]:

@@ -64,7 +64,7 @@ class Trained:
         return None if value is None else 100 * value
 
 
-def report(folder: str) -> None:
+def print_report(folder: str) -> None:
     """Print the tables of a folder's models that recipes trained, and write `report.md` and `report.png` into it."""
     models = trained_in(folder)
     text = "\n\n".join(

@@ -78,7 +78,7 @@ def model_description(model: Model, folder: str) -> str:
     }
     lines = [f"{name + ':':10}{fact}" for name, fact in facts.items()]
     lines += ["options:", *(f"  {name} {value}" for name, value in model.options.items())]
-    return "\n".join([model.title, *lines, "commands:", *(f"  {command}" for command in next_commands(model))])
+    return "\n".join([model.title, *lines, "commands:", *(f"  {command}" for command in commands_for_model(model))])
 
 
 def model_path(model: Model, folder: str) -> str:
@@ -86,7 +86,7 @@ def model_path(model: Model, folder: str) -> str:
     return os.path.join(models_folder(folder), *model.name.split("/"))
 
 
-def next_commands(model: Model) -> list[str]:
+def commands_for_model(model: Model) -> list[str]:
     """Return the commands that a user types next."""
     train = f"polyagents train_model -m {model.kind} -t convai2 -mf M"
     first = f"{train} --init-model zoo:{model.name}"

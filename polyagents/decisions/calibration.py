@@ -25,7 +25,7 @@ from polyagents.decisions.figures import (
     reliability,
     threshold_for,
 )
-from polyagents.decisions.fitting import check_enough, cross_fitted, fit
+from polyagents.decisions.fitting import check_enough_examples, cross_fitted, fit
 from polyagents.decisions.score_map import Scored, ScoreMap
 from polyagents.decisions.scoring import scores_of
 from polyagents.errors import InputError, first_line
@@ -111,7 +111,7 @@ def fitted_to(scored: Scored, made_for: MadeFor, logit_scale: float) -> Calibrat
     Args:
         logit_scale: by which the training loss multiplies scores: the last stage's.
     """
-    check_enough(scored)
+    check_enough_examples(scored)
     before = ScoreMap(1 / logit_scale, None if scored.reranked is None else 1 / logit_scale)
     options, none = cross_fitted(scored)
     choices = choices_of(options, none, scored)

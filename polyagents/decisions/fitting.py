@@ -15,7 +15,7 @@ FOLDS = 5  # that decide between forms of the map
 SEED = 0  # which examples are in which fold
 
 
-def check_enough(scored: Scored) -> None:
+def check_enough_examples(scored: Scored) -> None:
     """Refuse, with an InputError, too few examples."""
     inside = int(scored.in_scope.sum())
     outside = len(scored) - inside

@@ -45,7 +45,7 @@ def whole_number(digits: str) -> int:
         raise ValueError(f"it has a number of {len(digits):,} digits") from error
 
 
-def reason_of(error: ValueError) -> str:
+def json_fault(error: ValueError) -> str:
     """Return, in brackets, what is wrong with a text that is JSON; nothing if it is none."""
     return "" if isinstance(error, json.JSONDecodeError | UnicodeDecodeError) else f" ({error})"
 
@@ -102,7 +102,7 @@ def fields_of_json(found: Any, kind: type[Fields]) -> Fields:
 
 
 @functools.cache
-def parts_of(hint: Any) -> tuple[Any, tuple[Any, ...]]:
+def parts_of_type(hint: Any) -> tuple[Any, tuple[Any, ...]]:
     """Return the origin and the arguments of a type, which typing takes long to find."""
     return get_origin(hint), get_args(hint)
 
@@ -112,7 +112,7 @@ def fits(value: Any, hint: Any) -> bool:
 
     Plain types, None, unions, lists, tuples and dicts are known; any other hint matches nothing.
     """
-    origin, inner = parts_of(hint)
+    origin, inner = parts_of_type(hint)
     if hint is Any:
         return True
     if origin in (Union, types.UnionType):

@@ -23,7 +23,7 @@ def texts_of(given: Any, name: str, one: bool = False) -> list[str]:
     texts = [given] if isinstance(given, str) and one else items_of(given, name, wanted)
     for place, text in enumerate(texts):
         if not isinstance(text, str):
-            raise InputError(f"{name} has {shown(text)} at place {place}; give {wanted}.")
+            raise InputError(f"{name} has {on_one_line(text)} at place {place}; give {wanted}.")
         if not is_whole(text):
             raise InputError(f"{name} has half a character at place {place} ({text[:40]!a}); remove it.")
     return texts
@@ -34,7 +34,7 @@ def distinct(texts: Iterable[str]) -> list[str]:
     return list(dict.fromkeys(texts))
 
 
-def shown(given: object) -> str:
+def on_one_line(given: object) -> str:
     """Return a value as a sentence shows it: on one line, which a table of pandas is not, and cut."""
     return " ".join(f"{given!r:.200}".split())[:80]
 
@@ -60,7 +60,7 @@ def items_of(given: Any, name: str, wanted: str) -> list[Any]:
     if getattr(given, "ndim", 1) != 1:
         raise InputError(f"{name} is a {type(given).__name__} of {given.ndim} dimensions; give {wanted}.")
     if not has_items(given):
-        raise InputError(f"{name} is {shown(given)}; give {wanted}.")
+        raise InputError(f"{name} is {on_one_line(given)}; give {wanted}.")
     convert = getattr(given, "to_pylist", None) or getattr(given, "tolist", None)
     return list(convert() if convert else given)
 
@@ -79,7 +79,7 @@ def path_text(given: Any, name: str, wanted: str = "a path") -> str:
     """Return a path, of a str or a path object, as a text; an InputError says if it is something else, or blank."""
     path = os.fspath(given) if isinstance(given, os.PathLike) else given
     if not isinstance(path, str) or not path.strip():
-        raise InputError(f"{name} is {shown(given)}; give {wanted}.")
+        raise InputError(f"{name} is {on_one_line(given)}; give {wanted}.")
     return path
 
 
@@ -89,7 +89,7 @@ def count_of(given: Any, name: str) -> int:
     numpy's own would wrap around: -np.uint8(1) is 255.
     """
     if isinstance(given, bool) or not isinstance(given, Integral) or given < 1:
-        raise InputError(f"{name} is {shown(given)}; give a whole number of 1 or more.")
+        raise InputError(f"{name} is {on_one_line(given)}; give a whole number of 1 or more.")
     return int(given)
 
 

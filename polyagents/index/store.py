@@ -27,12 +27,12 @@ from polyagents.files.own_folder import refuse_foreign
 from polyagents.files.python_arguments import texts_of
 from polyagents.index.approximate import search_shortlist
 from polyagents.index.builder import ALONE, CandidateEncoder, Cluster, Encode, Worker, write_shards
+from polyagents.index.candidate_records import candidates_of, has_ids, read_candidates
 from polyagents.index.exact import ScannedIndex
 from polyagents.index.filters import Fields, Filter
 from polyagents.index.in_memory import InMemoryCandidates, ListedCandidates
 from polyagents.index.interface import DIGITS, Hits, Index
 from polyagents.index.manifest import Manifest, index_folder, is_index
-from polyagents.index.records import candidates_of, has_ids, read_candidates
 from polyagents.index.shard import SHARD, Shard
 from polyagents.index.stored_vectors import STORED_AS, VectorBlock
 from polyagents.index.texts import Texts, key_columns, open_candidates, places_among
@@ -274,7 +274,7 @@ class CandidateStore(ScannedIndex):
 
         Args:
             candidates_file: UTF-8, one candidate a line; blank lines and repetitions are skipped. Or JSON lines or
-                Parquet, with an id each (records.py).
+                Parquet, with an id each (candidate_records.py).
             folder: created if it is missing.
             worker: decides this process's part of the work, if several build together.
             cluster: machines that encode, instead of this one.

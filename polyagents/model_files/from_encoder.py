@@ -11,7 +11,7 @@ from typing import Any
 import torch
 import transformers
 
-from polyagents.backbone_files import folder_of, read_config
+from polyagents.backbone_files import located_backbone, read_config
 from polyagents.console import command, say
 from polyagents.errors import InputError
 from polyagents.files.python_arguments import path_text
@@ -75,7 +75,7 @@ def folder_with(encoder: Any, tokenizer: Any) -> Iterator[tuple[str, str]]:
     """Give the folder of an encoder, and its name for messages and options; refuse a ranker, or none."""
     if not isinstance(encoder, str | os.PathLike):
         with tempfile.TemporaryDirectory() as folder:
-            write(encoder, tokenizer, folder)
+            write_encoder(encoder, tokenizer, folder)
             name = type(encoder).__name__
             try:
                 yield folder, name
@@ -85,10 +85,10 @@ def folder_with(encoder: Any, tokenizer: Any) -> Iterator[tuple[str, str]]:
     name = path_text(encoder, "encoder")
     if tokenizer is not None:
         raise InputError(f"A tokenizer belongs to a model in memory; {name} has its own. Remove one of the two.")
-    folder = folder_of(name)
+    folder = located_backbone(name)
     if name.startswith(SCRATCH):
         raise InputError(f"{name} has random weights, so its scores would be random; train it, with --backbone {name}.")
-    is_ranker = os.path.exists(os.path.join(folder, model_folder.CONFIG)) and model_folder.is_own(folder)
+    is_ranker = os.path.exists(os.path.join(folder, model_folder.CONFIG)) and model_folder.is_own_folder(folder)
     if folder.startswith("zoo:") or os.path.isfile(folder) or is_ranker:
         raise InputError(f"{name} is not an encoder; if it is a ranker, load it: Ranker.load({name!r}).")
     if not os.path.isdir(folder):
@@ -98,7 +98,7 @@ def folder_with(encoder: Any, tokenizer: Any) -> Iterator[tuple[str, str]]:
     yield folder, name
 
 
-def write(encoder: Any, tokenizer: Any, folder: str) -> None:
+def write_encoder(encoder: Any, tokenizer: Any, folder: str) -> None:
     """Write a model in memory, of sentence-transformers or transformers, to a folder; refuse other objects."""
     if isinstance(encoder, transformers.PreTrainedModel) and not hasattr(tokenizer, "save_pretrained"):
         raise InputError(
@@ -123,7 +123,7 @@ def refuse_other_modules(folder: str, name: str) -> None:
             f"{name} is made of {', '.join(kinds)}, and polyagents takes one Transformer with its pooling as it is; "
             f"train from the folder of an encoder in it, with --backbone."
         )
-    if length := sentence_transformers_import.settings_of(folder).get("truncate_dim"):
+    if length := sentence_transformers_import.settings_in_folder(folder).get("truncate_dim"):
         raise InputError(
             f"{name} compares the first {length} numbers of each vector (truncate_dim), and polyagents compares whole "
             f"vectors; set truncate_dim to null, which is None in Python, to do so."
@@ -176,7 +176,7 @@ def cross_encoder(folder: str, name: str, found: classifiers.Classifier) -> Rank
         )
     theirs = classifiers.load_classifier(weights, found)
     head = classifiers.HEADS[found.name.removesuffix(classifiers.KIND)]
-    settings = sentence_transformers_import.settings_of(folder)
+    settings = sentence_transformers_import.settings_in_folder(folder)
     prompt = (settings.get("prompts") or {}).get(str(settings.get("default_prompt_name"))) or ""
     options = {"joint_head": head.activation, "reduction_type": "first", "context_prompt": prompt}
     model = built("CrossEncoder", name, all_options("CrossEncoder", weights, options), theirs.base_model)

@@ -86,10 +86,10 @@ def in_one_sentence(what: str) -> Iterator[None]:
     try:
         yield
     except Exception as error:  # the client raises dozens of kinds, by version, its own and two libraries'
-        raise InputError(f"{what}: {reason_of(error)}.") from error
+        raise InputError(f"{what}: {hub_fault(error)}.") from error
 
 
-def reason_of(error: Exception) -> str:
+def hub_fault(error: Exception) -> str:
     """Explain an error of the hub or the network, and say what to change."""
     from huggingface_hub import constants, errors
 

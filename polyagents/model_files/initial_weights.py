@@ -15,7 +15,7 @@ from torch import Tensor
 from transformers import PretrainedConfig
 
 from polyagents.arguments import AUTO
-from polyagents.backbone_files import folder_of
+from polyagents.backbone_files import located_backbone
 from polyagents.console import say
 from polyagents.errors import InputError
 from polyagents.model_files import sentence_transformers_import
@@ -33,13 +33,13 @@ CHECKPOINT = ".checkpoint"  # M.checkpoint is the last state of a run that train
 ENCODERS = ("context_encoder", "encoder", "candidate_encoder")
 
 
-def is_own(file: str | None, opt: Mapping[str, Any]) -> bool:
+def is_own_state(file: str | None, opt: Mapping[str, Any]) -> bool:
     """Return whether a file is the run's own model or its checkpoint, from which it is resumed."""
     model = opt.get("model_file")
     return file is not None and file in (model, f"{model}{CHECKPOINT}")
 
 
-def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) -> None:
+def check_file(file: str, opt: Mapping[str, Any], architecture: str, training: bool) -> None:
     """Refuse a file that is incomplete, another agent's, or ParlAI's if it would be overwritten.
 
     Args:
@@ -60,7 +60,7 @@ def check(file: str, opt: Mapping[str, Any], architecture: str, training: bool) 
         if fixed in given and (given[fixed] or None) != (saved.get(fixed) or None):
             raise InputError(f"--{fixed.replace('_', '-')} cannot be changed for a trained model ({file}); omit it.")
     source = trained_as(file)
-    if training and is_own(file, opt) and not is_parlais:
+    if training and is_own_state(file, opt) and not is_parlais:
         refuse_another_training(file, opt, architecture)
     starts_another = training and file == opt.get("init_model") and not is_parlais and is_known(str(source))
     if source not in (None, architecture) and not (starts_another and is_known(architecture)):
@@ -134,7 +134,7 @@ def trained_as(file: str) -> str | None:
     name = parlai_options.read(file).get("model")
     if name is None:
         return None
-    return parlai_options.architecture_of(name) or str(name).split(":")[-1].removesuffix("Agent")
+    return parlai_options.architecture_of_agent(name) or str(name).split(":")[-1].removesuffix("Agent")
 
 
 def transferable_weights(weights: Mapping[str, Tensor], own: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -175,14 +175,14 @@ def decide_flags(file: str | None, opt: dict[str, Any], architecture: str) -> Pa
     if file is None:
         if opt["backbone"].startswith(SCRATCH) and "reduction_type" not in given:
             opt["reduction_type"] = "mean"  # random weights hardly learn by the first output (docs/training.md)
-        if sentence_transformers_import.is_folder(folder_of(opt["backbone"])):
+        if sentence_transformers_import.is_folder(located_backbone(opt["backbone"])):
             decide_by_sentence_transformers(opt)
         source = backbone_file(opt["backbone"], opt.get("datapath"))
         if source is not None and "output_scaling" not in given:
             opt["output_scaling"] = parlai_options.read(source).get("output_scaling", 1.0)
         refuse_idle_encoder(opt)
         return None
-    is_start = not is_own(file, opt)  # a run that is resumed repeats its flags
+    is_start = not is_own_state(file, opt)  # a run that is resumed repeats its flags
     if given.get("output_scaling") == AUTO:  # auto is for backbones; a model keeps the factor that it was trained with
         if is_start:
             say(f"--output-scaling auto is for a backbone; the factor that {file} was trained with is kept.")
@@ -238,7 +238,7 @@ def check_adapter_flags(file: str | None, opt: Mapping[str, Any]) -> None:
 
 def decide_by_sentence_transformers(opt: dict[str, Any]) -> None:
     """Apply pooling, similarity and prompts of a sentence-transformers folder, unless the user gave others."""
-    folder, given = folder_of(opt["backbone"]), opt.get("override", {})
+    folder, given = located_backbone(opt["backbone"]), opt.get("override", {})
     if "reduction_type" not in given:
         opt["reduction_type"] = sentence_transformers_import.reduction_of(folder)
     if "similarity" not in given and "similarity" in opt:
@@ -260,7 +260,7 @@ def check_pooling(opt: Mapping[str, Any], encoder: Encoder) -> None:
     Args:
         encoder: with the weights of the folder.
     """
-    folder = folder_of(opt["backbone"])
+    folder = located_backbone(opt["backbone"])
     if not sentence_transformers_import.is_folder(folder) or "reduction_type" in opt.get("override", {}):
         return
     mode = sentence_transformers_import.pooling_of(folder)

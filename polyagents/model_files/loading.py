@@ -58,7 +58,7 @@ def load_model(file: str, device: torch.device, overrides: Mapping[str, Any]) ->
     Raises:
         InputError: a file is missing or damaged, or the model is not ours.
     """
-    architecture = architecture_of(file)
+    architecture = architecture_of_file(file)
     if os.path.isdir(file):
         parts = folder_parts(file)
     else:
@@ -125,17 +125,17 @@ def checked_weights(
     return weights
 
 
-def architecture_of(file: str) -> str:
+def architecture_of_file(file: str) -> str:
     """Return the architecture with which a model file was trained; refuse a missing file, or another agent's."""
     if os.path.isdir(file):
-        return model_folder.read_config(file).architecture
+        return model_folder.read_folder_config(file).architecture
     if not os.path.exists(file) or not os.path.exists(f"{file}.opt"):
         raise InputError(
             f"There is no trained model at {file}: both {file} and {file}.opt are needed. Give the --model-file of "
             f"train_model, or a folder that Ranker.save_pretrained wrote."
         )
     name = str(parlai_options.read_whole(f"{file}.opt").get("model"))
-    found = parlai_options.architecture_of(name) or name.split(":")[-1].removesuffix("Agent")
+    found = parlai_options.architecture_of_agent(name) or name.split(":")[-1].removesuffix("Agent")
     if not is_known(found):
         if name.startswith("polyagents:"):
             raise InputError(f"{file} was trained as {name}, {MISSING}.")
@@ -166,7 +166,7 @@ def refuse_missing_options(saved: Mapping[str, Any], file: str, architecture: st
 
 def folder_parts(folder: str) -> Parts:
     """Read a model folder; refuse one with a missing or damaged file."""
-    config = model_folder.read_config(folder)
+    config = model_folder.read_folder_config(folder)
     if config.options.get("lora_rank") is not None:  # we write no such folders, and a backbone would be needed
         raise InputError(f"{folder} names adapters (lora_rank), which model folders have merged into their weights.")
     refuse_missing_options(config.options, folder, config.architecture)
@@ -182,7 +182,7 @@ def own_parts(file: str, architecture: str) -> Parts:
     if odd := sorted(options_of(architecture).keys() & read_json(f"{file}.opt").keys() - saved.keys() - {"codes_init"}):
         raise InputError(f"{file}.opt is damaged: {odd[0]} has no value that an option can have.")
     # The file's architecture, not the given one, which may start from a file of another.
-    refuse_missing_options(saved, file, architecture_of(file))
+    refuse_missing_options(saved, file, architecture_of_file(file))
     held = DictionaryFile.read(dictionary_of(file, saved.get("dict_file")))
     # The user's own tokens, which ParlAI adds each time that it opens a dictionary.
     listed = utf8(str(saved.get("special_tok_lst") or "")).decode()

@@ -66,7 +66,7 @@ class FolderConfig:
     machine: str | None = None
 
 
-def is_own(folder: str) -> bool:
+def is_own_folder(folder: str) -> bool:
     """Tell whether a folder is one of ours, or the clone of a repository that has nothing but a README.md."""
     try:
         found = read_json(os.path.join(folder, CONFIG))
@@ -78,7 +78,7 @@ def is_own(folder: str) -> bool:
 # ---- reading ---------------------------------------------------------------------------------------------------------
 
 
-def read_config(folder: str) -> FolderConfig:
+def read_folder_config(folder: str) -> FolderConfig:
     """Read config.json of a folder; refuse a missing one, or another kind of file."""
     path = os.path.join(folder, CONFIG)
     try:
@@ -115,7 +115,7 @@ def read_tokenizer(folder: str, config: FolderConfig) -> RankingTokenizer:
 def outcome_of(file: str | None) -> tuple[dict[str, dict[str, float]], str | None]:
     """Return the results of a model's training, and its machine, as far as `.trainstats` or a folder says them."""
     if file is not None and os.path.isdir(file):
-        config = read_config(file)
+        config = read_folder_config(file)
         return config.results, config.machine
     try:
         found = read_json(f"{file}.trainstats") if file is not None else None
@@ -152,7 +152,7 @@ def write_folder(model: RankingModel, folder: str, file: str | None, license: st
     model = model.merged()  # a folder must be complete without a backbone
     config = config_of_model(model, file)
     keeps_card = os.path.exists(os.path.join(folder, CARD))
-    with atomic_folder(folder, "save_pretrained", is_own) as temporary:
+    with atomic_folder(folder, "save_pretrained", is_own_folder) as temporary:
         os.makedirs(temporary)
         model.tokenizer.to_transformers().save_pretrained(temporary)
         texts = {TOKENIZER: model.tokenizer.compiled.to_str(pretty=True)}  # in an index's fingerprint, so never changed

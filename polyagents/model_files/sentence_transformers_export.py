@@ -38,7 +38,7 @@ PROBES = (
 )
 
 
-def write_folder(model: RankingModel, folder: str) -> None:
+def write_as_sentence_transformers(model: RankingModel, folder: str) -> None:
     """Write a bi- or cross-encoder as a folder of sentence-transformers, new or empty.
 
     Raises:

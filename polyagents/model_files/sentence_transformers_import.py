@@ -69,11 +69,11 @@ def modules_in(folder: str) -> dict[str, str]:
     """Return the paths of a folder's modules, by the names of their classes; none if it is not the library's."""
     if not is_folder(folder):
         return {}
-    listed = read(folder, "modules.json")
+    listed = read_folder_json(folder, "modules.json")
     if not fits(listed, list[dict[str, Any]]) or not all(
         fits([module.get("type"), module.get("path")], list[str]) for module in listed
     ):
-        raise damaged(folder, "modules.json")
+        raise damaged_folder(folder, "modules.json")
     # A class of the folder's own, or of another package, computes what only its code says, whatever its name.
     return {
         kind.rsplit(".", 1)[-1] if kind.startswith(LIBRARY) else kind: path
@@ -86,9 +86,9 @@ def pooling_settings(folder: str) -> Mapping[str, Any]:
     path = modules_in(folder).get("Pooling")
     if path is None:
         return {}
-    settings = read(folder, os.path.join(path, "config.json"))
+    settings = read_folder_json(folder, os.path.join(path, "config.json"))
     if not isinstance(settings, Mapping):
-        raise damaged(folder, os.path.join(path, "config.json"))
+        raise damaged_folder(folder, os.path.join(path, "config.json"))
     return settings
 
 
@@ -96,7 +96,7 @@ def includes_prompt(folder: str) -> bool:
     """Return our --include-prompt for a folder."""
     included = pooling_settings(folder).get("include_prompt", True)
     if not isinstance(included, bool):
-        raise damaged(folder, "include_prompt of its Pooling")
+        raise damaged_folder(folder, "include_prompt of its Pooling")
     return included
 
 
@@ -109,7 +109,7 @@ def similarity_of(folder: str, otherwise: str | None = None) -> str:
     Raises:
         InputError: it compares vectors in a way that we do not have.
     """
-    settings = settings_of(folder)
+    settings = settings_in_folder(folder)
     named = settings.get("similarity_fn_name") or "cosine"  # the library's default
     if named not in ("cosine", "dot"):
         if otherwise is not None:
@@ -128,15 +128,15 @@ def lengths_of(folder: str) -> tuple[int | None, int | None]:
         folder: of the encoder: the folder itself, or its module Transformer's.
     """
     names = [*sorted(glob.glob("sentence_*_config.json", root_dir=folder))[:1], TOKENIZER, CONFIG]
-    files = {name: read(folder, name) for name in names if os.path.exists(os.path.join(folder, name))}
+    files = {name: read_folder_json(folder, name) for name in names if os.path.exists(os.path.join(folder, name))}
     own = files.get(names[0], {})
     if not all(fits(file, dict[str, Any]) for file in files.values()) or own.get("processing_kwargs"):
-        raise damaged(folder, "lengths of texts")
+        raise damaged_folder(folder, "lengths of texts")
     tokenizer, positions = files.get(TOKENIZER, {}).get("model_max_length"), files.get(CONFIG, {}).get(POSITIONS)
     given = [own["max_seq_length"]] if own.get("max_seq_length") is not None else [tokenizer, positions]
     tasks = [own.get("query_length"), own.get("document_length")]
     if not fits([*given, *tasks], list[float | None]):
-        raise damaged(folder, "lengths of texts")
+        raise damaged_folder(folder, "lengths of texts")
     longest = min((length for length in given if length is not None and length > 0), default=UNLIMITED)
     query, document = (longest if length is None else length for length in tasks)
     return (int(query) if query < UNLIMITED else None), (int(document) if document < UNLIMITED else None)
@@ -144,23 +144,23 @@ def lengths_of(folder: str) -> tuple[int | None, int | None]:
 
 def truncation_side_of(folder: str) -> Any:
     """Return the side where the tokenizer of a folder truncates a text, right or left."""
-    settings = read(folder, TOKENIZER) if os.path.exists(os.path.join(folder, TOKENIZER)) else {}
+    settings = read_folder_json(folder, TOKENIZER) if os.path.exists(os.path.join(folder, TOKENIZER)) else {}
     return settings.get("truncation_side", "right") if isinstance(settings, dict) else "right"
 
 
-def settings_of(folder: str) -> dict[str, Any]:
+def settings_in_folder(folder: str) -> dict[str, Any]:
     """Read the settings of the whole model; none if there is no such file."""
     if not os.path.exists(os.path.join(folder, SETTINGS)):
         return {}
-    settings = read(folder, SETTINGS)
+    settings = read_folder_json(folder, SETTINGS)
     if not isinstance(settings, dict) or not fits(settings.get("prompts") or {}, dict[str, str | None]):
-        raise damaged(folder, SETTINGS)
+        raise damaged_folder(folder, SETTINGS)
     return settings
 
 
 def prompts_of(folder: str) -> dict[str, str]:
     """Return our flags for the prompts of a folder's model; none if it has no prompts."""
-    settings = settings_of(folder)
+    settings = settings_in_folder(folder)
     prompts: dict[str, str | None] = settings.get("prompts") or {}
     default = prompts.get(str(settings.get("default_prompt_name")))
     found = {}
@@ -171,18 +171,18 @@ def prompts_of(folder: str) -> dict[str, str]:
     return found
 
 
-def read(folder: str, name: str) -> Any:
+def read_folder_json(folder: str, name: str) -> Any:
     """Read a JSON file of the folder."""
     path = os.path.normpath(os.path.join(folder, name))
     if os.path.commonpath([os.path.abspath(folder), os.path.abspath(path)]) != os.path.abspath(folder):
-        raise damaged(folder, name)
+        raise damaged_folder(folder, name)
     try:
         return read_json(path)
     except (OSError, ValueError) as error:
-        raise damaged(folder, name) from error
+        raise damaged_folder(folder, name) from error
 
 
-def damaged(folder: str, name: str) -> InputError:
+def damaged_folder(folder: str, name: str) -> InputError:
     """Build the error for a folder whose file, or what is in it, cannot be read."""
     return InputError(
         f"--backbone {folder} is a folder of sentence-transformers whose {name} cannot be read; download it again, or "

@@ -54,7 +54,7 @@ def register(architecture: Registered) -> Registered:
     return architecture
 
 
-def load(entry: importlib.metadata.EntryPoint) -> None:
+def load_architecture(entry: importlib.metadata.EntryPoint) -> None:
     """Import and register an architecture that an installed package names; refuse one that cannot be imported."""
     try:
         found = entry.load()
@@ -71,7 +71,7 @@ def is_known(name: str) -> bool:
     if name not in ARCHITECTURES:
         for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
             if name in (entry.name, entry.attr):
-                load(entry)
+                load_architecture(entry)
     return name in ARCHITECTURES
 
 
@@ -95,14 +95,14 @@ def unknown(name: str) -> str:
 def full_name(name: str) -> str | None:
     """Return the name of an architecture's class, given its name in `train_model -m`; None if there is none."""
     name = name.removeprefix("polyagents:")
-    if name not in short_names() and not is_known(name):
+    if name not in names_of_classes() and not is_known(name):
         for entry in importlib.metadata.entry_points(group=ENTRY_POINTS):
-            load(entry)  # its class knows its short name
-    name = short_names().get(name, name)
+            load_architecture(entry)  # its class knows its short name
+    name = names_of_classes().get(name, name)
     return name if name in ARCHITECTURES else None
 
 
-def short_names() -> dict[str, str]:
+def names_of_classes() -> dict[str, str]:
     """Return the names of the classes by their short names."""
     return {kind.short_name: known for known, kind in ARCHITECTURES.items()}
 

@@ -12,7 +12,7 @@ import torch
 import transformers
 from torch import Tensor, nn
 
-from polyagents.backbone_files import CONFIG, folder_of, read_config
+from polyagents.backbone_files import CONFIG, located_backbone, read_config
 from polyagents.errors import InputError, first_line
 from polyagents.models.model_options import SCRATCH, EncoderOptions
 from polyagents.network import is_offline
@@ -119,7 +119,7 @@ def load_from_anywhere(
         return model
     if options.backbone.startswith(SCRATCH):
         return drawn_at_random(scratch_config(options.backbone, vocabulary), attention, kind)
-    name = folder_of(options.backbone)
+    name = located_backbone(options.backbone)
     if not os.path.exists(name):
         is_offline()  # asked first: the hub's client would try for a minute
     own: dict[str, Any] = {"dtype": torch.float32, "attn_implementation": attention, "trust_remote_code": False}

@@ -71,7 +71,7 @@ class BaseAgent(OptimisingAgent):
         if file is None and opt.get("init_model"):
             check_start(opt["init_model"])
         if file is not None:
-            initial_weights.check(file, opt, self.architecture, train_loop.is_training_run(opt))
+            initial_weights.check_file(file, opt, self.architecture, train_loop.is_training_run(opt))
         digest = None if file is None or not distributed.is_distributed() else file_digest(file)
         if len(set(distributed.gathered(digest))) > 1:
             raise InputError(

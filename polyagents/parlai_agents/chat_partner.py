@@ -96,7 +96,7 @@ def seed_all(seed: int) -> None:
     torch.manual_seed(seed)
 
 
-def candidates_file(opt: Opt) -> str:
+def written_candidates(opt: Opt) -> str:
     """Find the candidates of a model of ours; the list of its task is written if it is missing.
 
     Raises:

@@ -9,8 +9,8 @@ from parlai.core.build_data import modelzoo_path
 from parlai.utils.misc import warn_once
 from torch import Tensor
 
+from polyagents.index.candidate_records import read_candidates
 from polyagents.index.interface import Index
-from polyagents.index.records import read_candidates
 from polyagents.properties import cached_property
 from polyagents.ranking.candidate_set import Candidate, CandidateSet, Label, TextLookup, inline_set
 from polyagents.ranking.ranking_model import RankingModel

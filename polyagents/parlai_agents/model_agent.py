@@ -46,7 +46,7 @@ class ModelAgent(BaseAgent):
         if not is_training_run(opt):
             return model
         flags.check_metric(opt)
-        if not initial_weights.is_own(start, opt):  # a run of an earlier version may be resumed
+        if not initial_weights.is_own_state(start, opt):  # a run of an earlier version may be resumed
             flags.check_contexts(opt)
         if opt.get("warmup_updates") is None and opt["lr_scheduler"] not in ENDING:
             opt["warmup_updates"] = papers_warm_up(find(self.architecture))
@@ -103,7 +103,7 @@ class ModelAgent(BaseAgent):
         backend = backend_of(self.opt)
         if backend != AUTO or not (is_training_run(self.opt) or self.use_cuda):  # ParlAI moves the model afterwards
             use_backend(self.ranking, path, backend)
-        if initial_weights.is_own(path, self.opt):  # another run's model decides none
+        if initial_weights.is_own_state(path, self.opt):  # another run's model decides none
             self.resumed = states.get("draws")
         return states
 

@@ -53,14 +53,14 @@ def read(path: str, options: dict[str, Any]) -> dict[str, Any]:
             lines = [line.rstrip("\n\r").split("\t") for line in file]
         with io.TextIOWrapper(opened(f"{path}.codecs"), "utf-8") as file:
             version, *merges = file.read().rstrip("\n").split("\n")
-        counts = {unescaped(line[0]): int(line[1]) for line in lines if len(line) > 1}
+        counts = {unescaped_token(line[0]): int(line[1]) for line in lines if len(line) > 1}
     except (OSError, ValueError) as error:
         raise InputError(
             f"{path} and {path}.codecs are not a dictionary of ParlAI's ({first_line(error)}); give a model whose "
             f"dictionary is."
         ) from error
     # ParlAI's constructor numbers these before the file's tokens, whose order starts with them.
-    tokens = dict.fromkeys(special.values()) | dict.fromkeys(unescaped(line[0]) for line in lines)
+    tokens = dict.fromkeys(special.values()) | dict.fromkeys(unescaped_token(line[0]) for line in lines)
     pairs = [tuple(merge.split(" ")) for merge in merges]
     if version != VERSION or not lines or not pairs or any(len(pair) != 2 or not all(pair) for pair in pairs):
         raise InputError(
@@ -143,7 +143,7 @@ def as_listed(token: str) -> str:
     return token.removesuffix(END) if token.endswith(END) else f"{token}{CONTINUES}"
 
 
-def unescaped(token: str) -> str:
+def unescaped_token(token: str) -> str:
     """Restore a token of a dictionary file."""
     for plain, written in ESCAPES:
         token = token.replace(written, plain)

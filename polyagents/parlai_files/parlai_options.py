@@ -65,7 +65,7 @@ HELD = ("backbone", "poly_n_codes", "output_scaling", "share_encoders", "include
 KEPT = ("task", "history_size", "delimiter", "split_lines", "use_reply", "label_truncate", "share_word_embeddings")
 
 
-def architecture_of(agent: Any) -> str | None:
+def architecture_of_agent(agent: Any) -> str | None:
     """Return our architecture for the name of one of ParlAI's agents, in any of its forms; None for other agents."""
     name = str(agent).split(":")[0].replace("/", ".")  # parlai.agents.transformer.polyencoder:PolyencoderAgent
     found = (ours for ours, theirs in AGENTS.items() if f".{name}".endswith(f".{theirs.replace('/', '.')}"))
@@ -99,7 +99,7 @@ def read_whole(path: str) -> dict[str, Any]:
 
 def is_parlais(file: str | None) -> bool:
     """Tell whether this is a model file of one of ParlAI's agents that our agents can load."""
-    return file is not None and os.path.isfile(file) and architecture_of(read(file).get("model")) is not None
+    return file is not None and os.path.isfile(file) and architecture_of_agent(read(file).get("model")) is not None
 
 
 def check(file: str) -> None:
@@ -109,7 +109,7 @@ def check(file: str) -> None:
         InputError: an option is of another type, or the model has options that ours lack; the message names all of
             them, with what is possible.
     """
-    architecture = architecture_of(read(file).get("model"))
+    architecture = architecture_of_agent(read(file).get("model"))
     if architecture is None:
         return
     options = read_json(f"{file}.opt")  # with what is of no plain type
@@ -175,7 +175,7 @@ def translated(options: dict[str, Any], architecture: str) -> dict[str, Any]:
     }
 
 
-def for_parlai(
+def options_for_parlai(
     opt: dict[str, Any], table: "Mapping[str, Field[Any]]", architecture: str, config: "PretrainedConfig"
 ) -> dict[str, Any]:
     """Translate our options of a model to ParlAI's, by name.

@@ -74,7 +74,7 @@ class ParlaiModel:
         """
         parlai_options.check(file)
         options = parlai_options.read(file)
-        architecture = parlai_options.architecture_of(options.get("model"))
+        architecture = parlai_options.architecture_of_agent(options.get("model"))
         assert architecture is not None, "is_parlais was asked before"
         mapped = zipfile.is_zipfile(file)  # written by torch 1.6 or later
         try:

@@ -60,7 +60,7 @@ def replace() -> None:
     parlai.core.params.fix_underscores = fix_underscores
     ParlaiParser.error = say_parse_errors_in_one_line
     exit_with_one_sentence()
-    Opt.load = classmethod(lambda cls, optfile: saved_options.load(optfile))
+    Opt.load = classmethod(lambda cls, optfile: saved_options.load_options(optfile))
     # ParlAI looks for parlai.zoo.<group>.build, and finds ours first (zoo/pretrained_transformers/build.py), whose
     # download resumes and checks.
     parlai.zoo.__path__[:0] = [folder for folder in polyagents.zoo.__path__ if folder not in parlai.zoo.__path__]
@@ -117,7 +117,7 @@ def check_options_of_file(load_opts: Any, parser: ParlaiParser, opt: Opt) -> Non
     if not opt.get("allow_missing_init_opts"):
         for name in given.keys() - opt.keys():
             raise InputError(f"-o {file}: there is no option {name}{did_you_mean(name, opt)} of this command.")
-    ranges.check(given, (getattr(parser, "_help_subparser", None) or parser)._actions, f"-o {file}", whole=True)
+    ranges.check_values(given, (getattr(parser, "_help_subparser", None) or parser)._actions, f"-o {file}", whole=True)
     load_opts(parser, opt)
 
 

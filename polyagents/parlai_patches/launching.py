@@ -32,12 +32,12 @@ from polyagents.training.distributed import gathered
 USERS_FAULT = f"{InputError.__module__}.{InputError.__name__}: "  # begins the last part of a traceback
 
 
-def apply() -> None:
+def patch_launching() -> None:
     """Patch `parlai multiprocessing_train` (idempotent)."""
     multiprocessing_train.launch_and_train = launch_and_train
 
 
-def evaluate_in_order() -> None:
+def patch_workers() -> None:
     """Let the processes of `multiprocessing_eval` evaluate as eval_model of polyagents does."""
     launch = multiprocessing_eval.launch_and_eval
     multiprocessing_eval.multiprocess_eval = evaluating_worker

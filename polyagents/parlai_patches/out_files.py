@@ -12,7 +12,7 @@ from polyagents.files.own_folder import check_format, check_out_file, files_read
 
 def run_checked(run: Any, script: type[ParlaiScript], opt: Opt, parser: ParlaiParser) -> Any:
     """Run a script of ParlAI's after a check of its output files."""
-    check(opt)
+    check_outputs(opt)
     return run(script, opt, parser)
 
 
@@ -21,7 +21,7 @@ def name_of_log(name_of: Any, task: str, *given: Any, **named: Any) -> Any:
     return name_of(task.replace(".", "_"), *given, **named)
 
 
-def check(opt: Opt) -> None:
+def check_outputs(opt: Opt) -> None:
     """Refuse, with an InputError, an output that cannot be written, or would replace what the command reads."""
     model = opt.get("model_file")
     if (opt.get("report_filename") or "").startswith(("./", "../")):

@@ -19,7 +19,7 @@ FORMATS = {"fromfile": ("txt", "ParlAI's text format"), "jsonfile": ("jsonl", "P
 OPTIONAL = {"label_candidates": "label_candidates", "candidates": "label_candidates", "episode_done": "episode_done"}
 
 
-def check(task: str, opt: Opt) -> None:
+def check_task_file(task: str, opt: Opt) -> None:
     """Check the file of a task before it is opened; a task without such a file passes.
 
     Raises:
@@ -87,13 +87,13 @@ def meant_field(name: str) -> str | None:
 
 def yield_examples(setup_data: Any, teacher: Any, path: str) -> Iterator[Any]:
     """Read a task's file as a teacher of ParlAI does that yields its examples."""
-    with refused_where_damaged(path):
+    with refused_if_malformed(path):
         yield from setup_data(teacher, path)
 
 
 def keep_examples(setup_data: Any, teacher: Any, path: str) -> None:
     """Read a task's file as a teacher of ParlAI does that keeps its examples; lines of the user's own are checked."""
-    with refused_where_damaged(path):
+    with refused_if_malformed(path):
         if isinstance(teacher, (ParlaiformatTeacher, Parlaiformat2Teacher)):
             with open(path, newline="\n", encoding="utf-8") as lines:
                 for line in lines:
@@ -140,7 +140,7 @@ def count_anew(_: Any, data: Any) -> tuple[int, int]:
 
 
 @contextlib.contextmanager
-def refused_where_damaged(path: str) -> Iterator[None]:
+def refused_if_malformed(path: str) -> Iterator[None]:
     """Report what ParlAI raises in reading a file that is not in the format of its task."""
     try:
         yield

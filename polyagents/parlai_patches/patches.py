@@ -20,7 +20,7 @@ def apply() -> None:
     if "parlai.scripts.multiprocessing_train" in sys.modules:
         from polyagents.parlai_patches import launching  # so that other commands need not import that script
 
-        launching.apply()
+        launching.patch_launching()
 
 
 def load_script(script: str) -> None:
@@ -36,7 +36,7 @@ def load_script(script: str) -> None:
     if script == "multiprocessing_eval":
         from polyagents.parlai_patches import launching  # saves every other command the import of ParlAI's launcher
 
-        launching.evaluate_in_order()
+        launching.patch_workers()
 
 
 def run_script(script: str, arguments: Sequence[str]) -> Any:

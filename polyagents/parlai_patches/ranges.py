@@ -121,7 +121,9 @@ def limit_numbers(action: argparse.Action) -> None:
         action.type = RANGES.get(action.dest) or NUMBERS[kind]
 
 
-def check(options: Mapping[str, Any], actions: Iterable[argparse.Action], source: str, whole: bool = False) -> None:
+def check_values(
+    options: Mapping[str, Any], actions: Iterable[argparse.Action], source: str, whole: bool = False
+) -> None:
     """Refuse a value in a file of options that its flag would refuse; what is missing or None is not checked.
 
     Args:

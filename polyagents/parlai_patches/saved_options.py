@@ -62,10 +62,10 @@ class NamedByFile(str):
     """The name of an agent that only a file has given, not the user."""
 
 
-def load_agent(load_agent_module: Any, name: str) -> Any:
+def load_agent_class(load_agent_module: Any, name: str) -> Any:
     """Load the class of an agent as ParlAI does, unless only a file names it."""
     if isinstance(name, NamedByFile):
-        raise InputError(refusal(name))
+        raise InputError(refused_agent(name))
     ours = "bi, poly, uni, cross (with polyagents instead of parlai), polyagents:PolyEncoder and so on"
     hint = did_you_mean(name, AGENTS, OURS)
     sentence = f"--model {name}: there is no such agent{hint}; give {ours}, or one of ParlAI's"
@@ -102,7 +102,7 @@ def create_task_agents(create: Any, opt: Opt) -> Any:
         found = parlai.core.loader.load_teacher_module(name)
         if not isinstance(found, type) or not issubclass(found, Agent):  # such as ParlAI's tasks for people
             raise InputError(f"--task {name}: that task has no messages to read; give another.")
-        own_files.check(name, opt)
+        own_files.check_task_file(name, opt)
     return create(opt)
 
 
@@ -164,7 +164,7 @@ def given_by_the_user() -> Iterator[None]:
         of_the_user.reset(token)
 
 
-def load(optfile: str) -> Opt:
+def load_options(optfile: str) -> Opt:
     """Read an options file, as far as it may decide anything; refuse one that cannot be read."""
     options = read_whole(optfile)
     if of_the_user.get():
@@ -180,7 +180,7 @@ def load(optfile: str) -> Opt:
     if name.startswith(OURS) and (is_known(name.removeprefix(OURS)) or name == f"{OURS}Pretrain"):
         options = of_finished_model(options, optfile.removesuffix(".opt"))
         flags = flags_of(name, options)
-        ranges.check(options, flags, optfile)
+        ranges.check_values(options, flags, optfile)
         known = {"model", *(flag.dest for flag in flags)}
     else:
         known, options["model"] = {*options}, NamedByFile(name)
@@ -202,7 +202,7 @@ def is_trusted_task(names: str) -> bool:
     return all(TASK.fullmatch(name.strip()) for name in names.split(","))
 
 
-def refusal(name: str) -> str:
+def refused_agent(name: str) -> str:
     """Return the sentence for an agent that a file names, and that is not one of ours."""
     if name.startswith(OURS):
         return f"The options file of this model names {name}, {MISSING} (a file may not decide which code runs)."

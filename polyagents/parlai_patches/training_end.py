@@ -67,7 +67,7 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None, spar
         best=None if best is None else float(best),
         model_file=opt["model_file"],
         plot=plot,
-        next=next_commands(opt) if hasattr(loop.agent, "ranking") else (),
+        next=commands_after_training(opt) if hasattr(loop.agent, "ranking") else (),
         candidates=float(report["candidates"]) if "candidates" in report else None,
         ranked=f"{number_of(lack, 'example')} without any: the labels of their batch" if lack else "",
         checkpoint=spare,
@@ -77,7 +77,7 @@ def summary_of(loop: TrainLoop, final: Mapping[str, Any], plot: str | None, spar
     )
 
 
-def next_commands(opt: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
+def commands_after_training(opt: Mapping[str, Any]) -> tuple[tuple[str, str], ...]:
     """Return the next commands for a trained ranker; the options file of the model has the flags of the model."""
     model, learnt, held_out = ("-mf", opt["model_file"]), opt["task"], opt.get("evaltask") or opt["task"]
     several = "," in held_out  # evaluate takes one task

@@ -43,7 +43,7 @@ OF_ALL: tuple[Patch, ...] = (
         (f"{CORE}.build_data", f"{CORE}.agents", f"{CORE}.dict", f"{CORE}.params"),
     ),
     ("download", compat.say_what_cannot_be_downloaded, (f"{CORE}.build_data",)),
-    ("load_agent_module", saved_options.load_agent, (f"{CORE}.loader", f"{CORE}.agents", f"{CORE}.params")),
+    ("load_agent_module", saved_options.load_agent_class, (f"{CORE}.loader", f"{CORE}.agents", f"{CORE}.params")),
     ("load_teacher_module", saved_options.load_teacher, (f"{CORE}.loader", f"{CORE}.params", TEACHERS)),
     ("load_world_module", worlds.with_our_worlds, (f"{CORE}.worlds", f"{CORE}.params")),
     ("load_mutator_types", saved_options.load_mutators, (f"{CORE}.mutators:Mutator",)),

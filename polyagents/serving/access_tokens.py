@@ -57,7 +57,7 @@ class AccessTokens:
     def __init__(self, text: str = "", path: str | None = None):
         """Take the tokens of a text, none if it is empty, or of a file; an InputError says what is wrong with it."""
         self.path, self.refused = path, ""
-        self.current = parsed(text.split("\n")) if path is None else read(path)
+        self.current = parsed_tokens(text.split("\n")) if path is None else read_tokens(path)
         self._seen = (self.current, "")
         self._lock = threading.Lock()
 
@@ -71,7 +71,7 @@ class AccessTokens:
             return
         with self._lock:
             try:
-                found, reason = read(self.path), ""
+                found, reason = read_tokens(self.path), ""
             except InputError as error:
                 found, reason = self.current, str(error)
             before, self._seen = self._seen, (found, reason)
@@ -85,7 +85,7 @@ class AccessTokens:
             self.current, self.refused = found, reason
 
 
-def read(path: str) -> tuple[Token, ...]:
+def read_tokens(path: str) -> tuple[Token, ...]:
     """Read a file of tokens; an InputError, which never quotes a token, says if it cannot be read or has none."""
     try:
         with opened(path) as file:
@@ -99,7 +99,7 @@ def read(path: str) -> tuple[Token, ...]:
             f"--token-file {path} cannot be read ({reason}); give a file with one token per line."
         ) from error
     try:
-        found = parsed(lines)
+        found = parsed_tokens(lines)
     except InputError as error:
         raise InputError(f"--token-file {path}: {error}") from error
     if not found:
@@ -107,7 +107,7 @@ def read(path: str) -> tuple[Token, ...]:
     return found
 
 
-def parsed(lines: Iterable[str]) -> tuple[Token, ...]:
+def parsed_tokens(lines: Iterable[str]) -> tuple[Token, ...]:
     """Return the tokens of lines, without empty ones. An InputError says which line is wrong, or if two are alike."""
     found: list[Token] = []
     for number, line in enumerate(lines, 1):

@@ -19,7 +19,7 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.types import ASGIApp
 
-from polyagents.files.json_files import parse_json, reason_of
+from polyagents.files.json_files import json_fault, parse_json
 from polyagents.index.engines.engine import EngineError
 from polyagents.index.filters import FilterError
 from polyagents.serving.access_tokens import MAY_ADMINISTER, MAY_READ_METRICS, AccessTokens
@@ -242,7 +242,7 @@ def add_error_handlers(app: FastAPI) -> None:
     async def refused(request: HttpRequest, error: StarletteHTTPException) -> Response:
         cause = error.__cause__
         sentences = {
-            400: f"The body cannot be read as JSON{reason_of(cause) if isinstance(cause, ValueError) else ''}.",
+            400: f"The body cannot be read as JSON{json_fault(cause) if isinstance(cause, ValueError) else ''}.",
             404: "There is no such page; there are /, /docs, /openapi.json, /healthz, /readyz, /metrics, and for POST "
             f"/rank, /chat, {RERANK_V1}, {RERANK_V2}, {EMBEDDINGS} and {SYSTEM_ONE}.",
             405: f"{request.method} is not possible here; /docs says what is.",

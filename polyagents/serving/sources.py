@@ -12,13 +12,13 @@ from typing import Any
 
 from polyagents.backends.runtimes import TORCH
 from polyagents.errors import InputError
+from polyagents.index.candidate_records import candidates_of
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.faiss_index import DESCRIPTION, builder_of
 from polyagents.index.filters import declared_fields
 from polyagents.index.in_memory import ListedCandidates, as_index
 from polyagents.index.interface import Index
 from polyagents.index.manifest import MANIFEST
-from polyagents.index.records import candidates_of
 from polyagents.index.store import CandidateStore
 from polyagents.pipeline import RERANK_TOP
 from polyagents.ranker import Ranker

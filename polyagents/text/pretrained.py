@@ -9,7 +9,7 @@ import transformers
 from tokenizers import AddedToken, Tokenizer, normalizers
 from transformers.models.auto.tokenization_auto import get_tokenizer_config
 
-from polyagents.backbone_files import CONFIG, TOKENIZERS, check_files, folder_of, read_config
+from polyagents.backbone_files import CONFIG, TOKENIZERS, check_files, located_backbone, read_config
 from polyagents.errors import InputError, first_line
 from polyagents.files.json_files import read_json
 from polyagents.network import is_offline
@@ -31,7 +31,7 @@ def load_tokenizer(backbone: str, flag: str = "--backbone") -> RankingTokenizer:
     Raises:
         InputError: there is no fast tokenizer.
     """
-    backbone = folder_of(backbone)
+    backbone = located_backbone(backbone)
     has_own = not os.path.isdir(backbone) or any(
         os.path.exists(os.path.join(backbone, name))
         for name in ("tokenizer.json", "vocab.txt", "vocab.json", "tokenizer.model", "spiece.model")

@@ -37,7 +37,7 @@ def rehearse(model: RankingModel) -> None:
     except (InputError, torch.OutOfMemoryError):
         raise
     except Exception as error:  # each family has its own reasons
-        raise refusal(model, f"{type(error).__name__}: {first_line(error, 120)}") from error
+        raise refused_run(model, f"{type(error).__name__}: {first_line(error, 120)}") from error
     finally:
         module.train(training)
         module.zero_grad()
@@ -55,7 +55,7 @@ def try_step(model: RankingModel) -> None:
         side.backward()
     gradients = [weight.grad for weight in model.module.parameters() if weight.grad is not None]
     if model.precision != "fp16" and not all(bool(gradient.isfinite().all()) for gradient in gradients):
-        raise refusal(model, "its gradients are not finite")
+        raise refused_run(model, "its gradients are not finite")
 
 
 def try_ranking(model: RankingModel) -> None:
@@ -67,9 +67,9 @@ def try_ranking(model: RankingModel) -> None:
     model.weights_changed()  # the vectors of candidates were kept
     beside = model.scores(contexts, inline_set([candidates, candidates], None))[0, 0]
     if not torch.isfinite(beside):
-        raise refusal(model, "a score is not a finite number")
+        raise refused_run(model, "a score is not a finite number")
     if model.precision == "fp32" and (alone - beside).abs() > TOLERANCE * alone.abs().clamp(min=TOLERANCE):
-        raise refusal(model, f"a score is {float(alone):g} alone, and {float(beside):g} beside a longer text")
+        raise refused_run(model, f"a score is {float(alone):g} alone, and {float(beside):g} beside a longer text")
 
 
 def rebuild(model: RankingModel) -> None:
@@ -81,12 +81,12 @@ def rebuild(model: RankingModel) -> None:
     try:
         config = config_of(values)
     except InputError as error:
-        raise refusal(
+        raise refused_run(
             model, f"its configuration cannot be read again: {first_line(error.__cause__ or error)}"
         ) from error
     again = build_encoder(model.settings, model.tokenizer, False, config).backbone  # its weights are not drawn
     if shapes(own) != shapes(again):
-        raise refusal(model, "its saved configuration describes other weights")
+        raise refused_run(model, "its saved configuration describes other weights")
 
 
 def shapes(backbone: torch.nn.Module) -> dict[str, torch.Size]:
@@ -99,7 +99,7 @@ def two_texts(tokens: int) -> list[str]:
     return ["a", "a b " * (tokens // 2)]
 
 
-def refusal(model: RankingModel, why: str) -> InputError:
+def refused_run(model: RankingModel, why: str) -> InputError:
     """Build the error for a run that cannot succeed."""
     options, kind = model.settings.encoder, model.context_encoder.backbone.config.model_type
     instead = "" if model.precision == "fp32" else f"--precision fp32 instead of {model.precision}, or "

@@ -173,7 +173,7 @@ def starting_parts(file: str, architecture: str, values: Mapping[str, Any], resu
     check_start(file)
     named = {"dict_file": f"{file}.dict"}
     named["model_file" if resumes else "init_model"] = file
-    initial_weights.check(file, {**values, **named}, architecture, training=True)
+    initial_weights.check_file(file, {**values, **named}, architecture, training=True)
     return parlai_parts(file, architecture) if parlai_options.is_parlais(file) else own_parts(file, architecture)
 
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, BinaryIO, Protocol, overload
 from polyagents.errors import InputError, first_line
 from polyagents.files import lines
 from polyagents.files.csv_rows import header_of, named_rows
-from polyagents.files.json_files import parse_json, reason_of
+from polyagents.files.json_files import json_fault, parse_json
 
 from .order import Spot
 
@@ -274,7 +274,7 @@ def row_of(line: bytes, path: str) -> Row:
         if isinstance(row, dict):
             return row
     except ValueError as error:
-        reason = reason_of(error)
+        reason = json_fault(error)
     raise InputError(
         f"{path} has a line that is not a JSON object{reason}: {line[:60].decode('utf-8', 'replace')!r}; give one "
         f"object per line, without an array around them."

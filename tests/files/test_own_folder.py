@@ -43,7 +43,7 @@ def writers(tmp_path_factory):
         "pool": lambda to: pool_in(to, ListedTexts(["one", "two"]), model),
         "model": ranker.save_pretrained,
         "hugging face": partial(saving.write_hugging_face, model.context_encoder.backbone, model.tokenizer),
-        "sentence-transformers": partial(sentence_transformers_export.write_folder, model),
+        "sentence-transformers": partial(sentence_transformers_export.write_as_sentence_transformers, model),
         "vocabulary": partial(vocabulary.save_vocabulary, vocabulary.learn_bpe(["a b"], 300)),
         "export": export,
         "demo": lambda to: own_folder(to, "demo", "--output"),

@@ -15,13 +15,13 @@ from queries import drawn_query
 from polyagents.errors import InputError
 from polyagents.index import builder, store
 from polyagents.index.builder import CandidateEncoder
+from polyagents.index.candidate_records import ListedRecords
 from polyagents.index.columns import Columns
 from polyagents.index.engines import candidates as engine_candidates
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.engines.urls import open_engine
 from polyagents.index.filters import FilterError
 from polyagents.index.in_memory import InMemoryCandidates, ListedCandidates, as_index
-from polyagents.index.records import ListedRecords
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import ListedTexts
 from polyagents.ranker import Ranker

@@ -10,10 +10,10 @@ from commands import own
 from with_ids import DECLARED, ROWS
 
 from polyagents.index.builder import CandidateEncoder
+from polyagents.index.candidate_records import candidates_of
 from polyagents.index.faiss_index import INDEX_TYPES, build_shortlist
 from polyagents.index.filters import declared_fields
 from polyagents.index.plan import RATES, TEXT, Law, Plan
-from polyagents.index.records import candidates_of
 from polyagents.index.shard import row_bytes
 from polyagents.index.store import CandidateStore
 from polyagents.index.stored_vectors import STORED_AS

@@ -24,8 +24,8 @@ from polyagents.files.hashing import fingerprint
 from polyagents.files.lines import LONGEST
 from polyagents.index import builder, manifest, shard
 from polyagents.index.builder import CandidateEncoder, Worker, results
+from polyagents.index.candidate_records import read_candidates
 from polyagents.index.exact import search
-from polyagents.index.records import read_candidates
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import FileTexts, ListedTexts, first_of_each, key_columns
 from polyagents.ranking.ranking_model import bytes_of

@@ -24,7 +24,7 @@ from transformers import AutoConfig, AutoModel, AutoModelForSequenceClassificati
 from polyagents import InputError, Ranker
 from polyagents.__main__ import start
 from polyagents.model_files.classifiers import HEADS
-from polyagents.model_files.sentence_transformers_export import write_folder
+from polyagents.model_files.sentence_transformers_export import write_as_sentence_transformers
 
 WORDS = [
     *dict.fromkeys(" ".join(SENTENCES).split()),
@@ -459,7 +459,7 @@ def test_bi_encoders_that_are_not_ours(folders, tmp_path):
     for shared, folder in ((False, routed), (True, own_export)):
         options = {"backbone": folders["bert"], "num_epochs": 1, "progress": False, "share_encoders": shared}
         pair = [{"context": "a", "label": "b"}, {"context": "c", "label": "d"}]
-        write_folder(Ranker.train(pair, model="bi", train_layers="top", **options).model, str(folder))
+        write_as_sentence_transformers(Ranker.train(pair, model="bi", train_layers="top", **options).model, str(folder))
     assert "is made of Router" in refusal(routed)
     assert "(truncate_dim)" in refusal(library_folder(folders["bert"], tmp_path / "shorter", truncate_dim=8))
     assert "keeps the end of a long text" in refusal(own_export)

@@ -19,7 +19,7 @@ from polyagents import InputError, Ranker
 from polyagents.model_files import sentence_transformers_import
 from polyagents.model_files.building import build_encoder, build_model, settings_of
 from polyagents.model_files.initial_weights import decide_flags
-from polyagents.model_files.sentence_transformers_export import write_folder
+from polyagents.model_files.sentence_transformers_export import write_as_sentence_transformers
 from polyagents.text.pretrained import load_tokenizer
 
 CONTEXTS = ["i like red\ndo you like red too ?", "", "hello", "\n", "one\n\ntwo [SEP] three", "  Spaces  and ÜMLAUTS "]
@@ -61,7 +61,7 @@ def made(architecture, backbone, noise=0.05, **options):
 
 def exported(ranker, folder):
     """The same for the other library."""
-    write_folder(ranker.model, str(folder))
+    write_as_sentence_transformers(ranker.model, str(folder))
     return folder
 
 

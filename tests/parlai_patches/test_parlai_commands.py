@@ -30,7 +30,7 @@ from parlai.scripts import interactive_web
 from polyagents import CandidateStore, Ranker
 from polyagents.__main__ import main
 from polyagents.errors import InputError
-from polyagents.index.records import read_candidates
+from polyagents.index.candidate_records import read_candidates
 from polyagents.parlai_agents.ranker_agent import RankerAgent
 
 METRICS = ("loss", "mrr", "hits@1", "hits@2", "hits@5", "hits@10", "hits@50")

@@ -17,7 +17,7 @@ from polyagents import Ranker
 from polyagents.arguments import flag_of
 from polyagents.console import file_size
 from polyagents.parlai_patches import run_plan
-from polyagents.parlai_patches.training_end import next_commands, points_of
+from polyagents.parlai_patches.training_end import commands_after_training, points_of
 from polyagents.training_loop import training_curve
 from polyagents.training_loop.callbacks import Callback
 from polyagents.training_loop.summary import Summary, said_over
@@ -78,7 +78,7 @@ def test_train_model_says_its_result_and_what_to_run_next(colours, tmp_path, cha
     ],
 )
 def test_what_to_run_next_is_possible_with_the_task_of_the_held_out_examples(tasks, said):
-    first, *_ = next_commands({"model_file": "M", "override": {"table_path": "T.csv"}, **tasks})
+    first, *_ = commands_after_training({"model_file": "M", "override": {"table_path": "T.csv"}, **tasks})
     assert first[0] == f"polyagents {said}"
 
 

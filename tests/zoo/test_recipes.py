@@ -472,7 +472,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_former_one_and_the_tables_a
     monkeypatch.setattr("matplotlib.figure.Figure.savefig", half)
     monkeypatch.setattr(report, "trained_in", lambda folder: [model])
     with pytest.raises((OSError, InputError)):
-        report.report(str(tmp_path))
+        report.print_report(str(tmp_path))
     assert (tmp_path / "report.png").read_bytes() == b"former"
     assert {file.name for file in tmp_path.iterdir()} == {"report.png", "report.md"}
     assert capsys.readouterr().out.strip() == (tmp_path / "report.md").read_text().strip()

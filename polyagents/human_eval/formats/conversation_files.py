@@ -54,7 +54,7 @@ def read_file(path: str, model: str | None = None) -> FileContents:
         raise InputError(f"{path} cannot be read ({error.strerror}); give files of conversations.") from error
     if len(content) > json_files.LARGEST:
         raise InputError(f"{path} is larger than {json_files.LARGEST:,} bytes; divide it.")
-    for where, parse in parts_of(content):
+    for where, parse in parts_of_file(content):
         try:
             add_part(found, parse(), places, path, model)
         except (ArithmeticError, ValueError, RecursionError) as error:
@@ -101,7 +101,7 @@ def reason(error: Exception) -> str:
     return str(error) if str(error) == json_files.TOO_DEEP else "it is not JSON"
 
 
-def parts_of(content: bytes) -> Iterator[Part]:
+def parts_of_file(content: bytes) -> Iterator[Part]:
     """Divide a file into parts, not parsed yet: of ParlAI's text, of one JSON value, or of JSON lines."""
     content = content.removeprefix(codecs.BOM_UTF8)
     lines = content.split(b"\n")  # not by splitlines, which divides at other characters, too
@@ -122,10 +122,10 @@ def parts_of(content: bytes) -> Iterator[Part]:
     else:
         for number, line in enumerate(lines, 1):
             if line.strip():
-                yield f"line {number}", functools.partial(parse_json, line)
+                yield f"line {number}", functools.partial(parse_line, line)
 
 
-def parse_json(line: bytes) -> Any:
+def parse_line(line: bytes) -> Any:
     """Parse a line; bytes that are not UTF-8 raise an error of their own."""
     return json_files.parse_json(line.decode("utf-8"))
 

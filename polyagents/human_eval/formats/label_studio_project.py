@@ -12,7 +12,7 @@ from typing import Any
 from polyagents.files.atomic import write_text
 from polyagents.human_eval.blind import SPEAKERS
 from polyagents.human_eval.formats.parlai_format import Malformed, object_in
-from polyagents.human_eval.formats.shown_pairs import PREFERRED, REASON, WHY, Shown, made_answer, name_in
+from polyagents.human_eval.formats.shown_pairs import PREFERRED, REASON, WHY, Shown, made_answer, question_name
 from polyagents.human_eval.records import ToolAnswer
 
 CONFIG, TASKS = "label_config.xml", "tasks.json"
@@ -67,7 +67,7 @@ def read_annotation(annotation: Mapping[str, Any], data: Mapping[str, Any]) -> T
     for one in result:
         value = object_in(object_in(one, "result").get("value"), "value")
         given = value.get("choices", value.get("text"))
-        values[name_in(one, "from_name")] = given[0] if isinstance(given, list) and given else None
+        values[question_name(one, "from_name")] = given[0] if isinstance(given, list) and given else None
     person = who.get("email") or who.get("id") if isinstance(who, dict) else who
     if not isinstance(person, str | int) or isinstance(person, bool):
         raise Malformed("an annotation does not say who has completed it")

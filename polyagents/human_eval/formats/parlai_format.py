@@ -141,11 +141,11 @@ def read_text_line(line: str) -> list[dict[str, Any]]:
     if "text" not in fields or "labels" not in fields:
         raise Malformed("it has no text: or no labels: field")
     first_label = fields["labels"].split("|")[0]
-    asked = {"id": unescaped(fields["id"]) if "id" in fields else None, "text": unescaped(fields["text"])}
-    return [asked, {"id": LABELS_ARE_OF, "text": unescaped(first_label)}]
+    asked = {"id": unescaped_value(fields["id"]) if "id" in fields else None, "text": unescaped_value(fields["text"])}
+    return [asked, {"id": LABELS_ARE_OF, "text": unescaped_value(first_label)}]
 
 
-def unescaped(value: str) -> str:
+def unescaped_value(value: str) -> str:
     """Read a value of the text format, in which tabs, line ends and `|` are escaped."""
     return value.replace("\\t", "\t").replace("\\n", "\n").replace("__PIPE__", "|")
 

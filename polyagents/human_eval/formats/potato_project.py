@@ -18,7 +18,7 @@ from polyagents.files.json_files import read_json
 from polyagents.files.lines import opened
 from polyagents.human_eval.blind import SPEAKERS
 from polyagents.human_eval.formats.parlai_format import Malformed, object_in
-from polyagents.human_eval.formats.shown_pairs import PREFERRED, REASON, WHY, Shown, made_answer, name_in
+from polyagents.human_eval.formats.shown_pairs import PREFERRED, REASON, WHY, Shown, made_answer, question_name
 from polyagents.human_eval.records import ToolAnswer
 
 CONFIG, PAIRS, OUTPUT = "config.yaml", "pairs.jsonl", "annotation_output"
@@ -113,7 +113,7 @@ def read_answers(path: str, question: str) -> list[ToolAnswer]:
     for pair, chosen in labels.items():
         if not isinstance(chosen, list) or not all(isinstance(one, list) and len(one) == 2 for one in chosen):
             raise Malformed("its labels are not pairs of a label and a value")
-        values = {name_in(scheme, "schema"): value for scheme, value in chosen}
+        values = {question_name(scheme, "schema"): value for scheme, value in chosen}
         spent = object_in(times.get(pair), "behavioral_data")
         if PREFERRED in values:
             ended = moment_of(spent.get("session_end") or spent.get("session_start"))

@@ -66,7 +66,7 @@ def made_answer(
     )  # fmt: skip
 
 
-def name_in(entry: Any, field: str) -> str:
+def question_name(entry: Any, field: str) -> str:
     """Return the name of what was asked; Malformed if it is not a text."""
     name = object_in(entry, "label").get(field)
     if not isinstance(name, str):

@@ -121,7 +121,7 @@ class Prolific:
         def send(token: str) -> str:
             if before := drafts(token):  # of a try whose answer was lost
                 return before[0]
-            return name_in(self.asked("POST", "/studies/", json=body | {"internal_name": token}))
+            return made_name(self.asked("POST", "/studies/", json=body | {"internal_name": token}))
 
         key = f"create {fingerprint([json.dumps(body, sort_keys=True)])}"
         return Call(key, "create", shown_call("/studies/", body), send)
@@ -155,7 +155,7 @@ class Prolific:
             send,
             lambda payment: sum(self._submission(one).get("bonus_payments") or []) >= one.bonus + cents,
             repeatable=False,
-            prepare=lambda: name_in(self.asked("POST", "/submissions/bonus-payments/", json=body)),
+            prepare=lambda: made_name(self.asked("POST", "/submissions/bonus-payments/", json=body)),
             participant=one.number,
             amount=cents,
         )
@@ -198,7 +198,7 @@ def parsed_answer(answer: requests.Response) -> dict[str, Any]:
     return found
 
 
-def name_in(answer: dict[str, Any]) -> str:
+def made_name(answer: dict[str, Any]) -> str:
     """Return Prolific's name of what it has made; AnswerLost if the answer has none."""
     if not answer.get("id"):
         raise AnswerLost("Prolific's answer does not name what it has made.")

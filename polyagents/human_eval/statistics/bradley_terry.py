@@ -47,7 +47,7 @@ def ranking_of(judgements: Sequence[Judgement], seed: int, resamples: int = RESA
             f"{groups}. Add pairs of models of different groups.",
         )
     value = strengths(wins + prior(wins))
-    draws = refitted(resampled(by_annotator, seed, resamples) + prior(wins), value)
+    draws = refitted(resampled_wins(by_annotator, seed, resamples) + prior(wins), value)
     units = len(by_annotator) if len(by_annotator) >= ENOUGH_ANNOTATORS else max(len(judgements), 2)
     strength, rate = bootstrapped(value, draws, units), bootstrapped(win_rates(value), win_rates(draws), units)
     played = (wins + wins.T).sum(1)
@@ -118,7 +118,7 @@ def win_rates(strengths: Floats) -> Floats:
     return rates
 
 
-def resampled(by_annotator: Floats, seed: int, resamples: int) -> Floats:
+def resampled_wins(by_annotator: Floats, seed: int, resamples: int) -> Floats:
     """Draw wins [R, K, K] as they might have come out.
 
     Annotators are drawn, each with all their judgements: people differ in taste, so ten judgements of one say less

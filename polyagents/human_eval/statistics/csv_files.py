@@ -43,7 +43,7 @@ def as_csv(columns: Sequence[str], rows: Iterable[Sequence[Cell]]) -> bytes:
     return text.getvalue().encode("utf-8", errors="replace")  # half a character pair, as bad JSON may hold, is not text
 
 
-def with_ends(name: str) -> tuple[str, str, str]:
+def estimated(name: str) -> tuple[str, str, str]:
     """Name the columns of an estimate."""
     return name, f"{name}_low", f"{name}_high"
 
@@ -70,7 +70,7 @@ def judgement_tables(
             ],
         ),
         "ranking.csv": as_csv(
-            ("question", "place", "model", "judgements", *with_ends("strength"), *with_ends("expected_win_rate")),
+            ("question", "place", "model", "judgements", *estimated("strength"), *estimated("expected_win_rate")),
             [
                 [section.question, place, ranked.model, ranked.judgements, *ranked.strength, *ranked.win_rate]
                 for section in found
@@ -78,7 +78,7 @@ def judgement_tables(
             ],
         ),
         "agreement.csv": as_csv(
-            ("question", "pairs", *with_ends("share"), *with_ends("alpha")), map(agreement_row, found)
+            ("question", "pairs", *estimated("share"), *estimated("alpha")), map(agreement_row, found)
         ),
         "annotators.csv": as_csv(
             ["annotator", "passed", "judgements", "counted", "median_seconds", "compared", "agreement", "too_fast"],
@@ -116,7 +116,7 @@ def rating_tables(chats: Sequence[RatedChat], rated: Sequence[ModelRating]) -> d
     ]
     return ({"problems.csv": as_csv(["model", "problem", "replies", "of"], ticked)} if ticked else {}) | {
         "ratings.csv": as_csv(
-            ("model", "chats", "people", *with_ends("mean_rating"), "rated_replies", *with_ends("good_replies")),
+            ("model", "chats", "people", *estimated("mean_rating"), "rated_replies", *estimated("good_replies")),
             [[m.model, m.chats, m.people, *ends(m.mean), m.rated, *ends(m.good)] for m in rated],
         ),
         "chats.csv": as_csv(

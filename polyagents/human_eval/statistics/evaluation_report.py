@@ -16,7 +16,7 @@ from polyagents.files.own_folder import own_folder, refuse_foreign
 from polyagents.human_eval.records import FASTEST, Judgement, RatedChat
 from polyagents.human_eval.statistics import display
 from polyagents.human_eval.statistics.csv_files import judgement_tables, rating_tables
-from polyagents.human_eval.statistics.filtering import check_enough, filter_judgements
+from polyagents.human_eval.statistics.filtering import check_counted, filter_judgements
 from polyagents.human_eval.statistics.ratings import ratings
 from polyagents.human_eval.statistics.report_picture import draw
 from polyagents.human_eval.statistics.report_sections import annotators, sections
@@ -47,9 +47,9 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
     """
     if seed < 0:
         raise InputError(f"The seed of a report is {seed}; give 0 or more.")
-    refuse_foreign(folder, "human_eval report", "--out", is_own)  # before what takes long
+    refuse_foreign(folder, "human_eval report", "--out", is_unmarked_report)  # before what takes long
     filtered = filter_judgements(judgements)
-    check_enough(filtered, chats)
+    check_counted(filtered, chats)
     found, people, rated = sections(filtered, seed), annotators(filtered), ratings(chats)
     picture = draw(found) if found else None
     html = report_page(
@@ -63,7 +63,7 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
     files = judgement_tables(filtered, found, people) if filtered else {}
     files |= rating_tables(chats, rated) if chats else {}
     files |= {"report.html": html.encode("utf-8", errors="replace")} | ({"report.png": picture} if picture else {})
-    own_folder(folder, "human_eval report", "--out", is_own)
+    own_folder(folder, "human_eval report", "--out", is_unmarked_report)
     for name in {*FILES} - files.keys():
         with contextlib.suppress(FileNotFoundError):
             os.remove(os.path.join(folder, name))
@@ -74,7 +74,7 @@ def write_report(judgements: Sequence[Judgement], folder: str, seed: int = 0, ch
     return "\n\n".join([*said, f"All of it: {os.path.join(folder, 'report.html')}"])
 
 
-def is_own(folder: str) -> bool:
+def is_unmarked_report(folder: str) -> bool:
     """Tell whether a folder holds a report of version 0.1.0, which did not mark them."""
     names = {*os.listdir(folder)}
     return "report.html" in names and bool(names & {"win_rates.csv", "ratings.csv"})

@@ -51,7 +51,7 @@ def filter_judgements(judgements: Sequence[Judgement]) -> list[FilteredJudgement
     return filtered
 
 
-def check_enough(filtered: Sequence[FilteredJudgement], chats: Sequence[RatedChat]) -> None:
+def check_counted(filtered: Sequence[FilteredJudgement], chats: Sequence[RatedChat]) -> None:
     """Refuse a report without a judgement or chat that counts."""
     if any(chat.passed for chat in chats) or not all(one.left_out for one in filtered):
         return

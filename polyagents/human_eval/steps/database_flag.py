@@ -29,9 +29,9 @@ def open_store(database: str, study: Study | None = None) -> "EvaluationStore":
 
 def existing_store(database: str, first_step: str = "import FILE ...", study: Study | None = None) -> "EvaluationStore":
     """Open the store of a step that comes after others, so that a mistyped file is refused, and not made."""
-    from polyagents.human_eval.storage.database import is_sqlite, parsed  # loads SQLAlchemy
+    from polyagents.human_eval.storage.database import is_sqlite, parsed_url  # loads SQLAlchemy
 
-    url = parsed(database)
+    url = parsed_url(database)
     if is_sqlite(url) and not os.path.exists(str(url.database)):
         raise InputError(
             f"There is no {database}; run polyagents human_eval {first_step} first, or give its --database."

@@ -12,7 +12,7 @@ from polyagents.errors import InputError
 from polyagents.human_eval.conversations import context_lines, make_conversation
 from polyagents.human_eval.formats.parlai_format import check_out, write_conversations
 from polyagents.human_eval.steps.load_partners import agent_of, check_model_file
-from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, check_parlai, for_parlai
+from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, check_parlai, flags_for_parlai
 
 
 def parser() -> argparse.ArgumentParser:
@@ -50,7 +50,7 @@ def run(opt: Mapping[str, Any]) -> None:
     from polyagents.parlai_patches.openings import read_openings
 
     model = opt["model"] or agent_of(opt, file)
-    parlai_opt = command_options(for_parlai(opt, model=model))
+    parlai_opt = command_options(flags_for_parlai(opt, model=model))
     openings = read_openings(parlai_opt, opt["conversations"], opt["seed"])
     name = file or opt["model"]
     names = [name, partner or name]

@@ -9,7 +9,7 @@ from typing import Any
 from polyagents.arguments import model_overrides
 from polyagents.errors import InputError
 from polyagents.human_eval.chat_replies import ChatPartner, RankerPartner
-from polyagents.human_eval.steps.model_flags import check_parlai, for_parlai
+from polyagents.human_eval.steps.model_flags import check_parlai, flags_for_parlai
 from polyagents.parlai_files import parlai_options
 from polyagents.ranking.task_candidates import task_candidates_path
 from polyagents.zoo.models import our_agent
@@ -49,14 +49,14 @@ def load_partner(opt: Mapping[str, Any], file: str) -> ChatPartner:
     path = zoo_file(file)
     saved = parlai_options.read(path)
     agent = str(saved.get("model"))
-    is_ours = agent.startswith("polyagents:") or parlai_options.architecture_of(agent) is not None
+    is_ours = agent.startswith("polyagents:") or parlai_options.architecture_of_agent(agent) is not None
     is_ranker = is_ours and all(saved.get(name, same) == same for name, same in AS_PARLAI.items())
     if is_ranker and not opt["model_flags"]:
         return load_ranker(opt, file, path, saved)
     check_parlai(f"{file} with {' '.join(opt['model_flags'])}" if is_ranker else file)
     from polyagents.parlai_agents.chat_partner import ParlaiPartner, command_options, load_agent
 
-    return ParlaiPartner(load_agent(command_options(for_parlai(opt, model_file=file, model=agent_of(opt, file)))))
+    return ParlaiPartner(load_agent(command_options(flags_for_parlai(opt, model_file=file, model=agent_of(opt, file)))))
 
 
 def load_ranker(opt: Mapping[str, Any], file: str, path: str, saved: Mapping[str, Any]) -> RankerPartner:
@@ -64,13 +64,13 @@ def load_ranker(opt: Mapping[str, Any], file: str, path: str, saved: Mapping[str
     from polyagents.index.store import candidates_of_file  # these load torch
     from polyagents.ranker import Ranker
 
-    replies = candidates_file(opt, file, path, saved)
+    replies = partner_candidates(opt, file, path, saved)
     ranker = Ranker.load(file, **model_overrides(opt))
     candidates = candidates_of_file(replies, ranker.model, path)
     return RankerPartner(ranker, candidates, int(saved.get("history_size", -1)))
 
 
-def candidates_file(opt: Mapping[str, Any], file: str, path: str, saved: Mapping[str, Any]) -> str:
+def partner_candidates(opt: Mapping[str, Any], file: str, path: str, saved: Mapping[str, Any]) -> str:
     """Find the candidates of a model of ours: the file that is named, or else the labels of the task.
 
     An InputError says if neither is named, or the labels are not collected yet and ParlAI is not installed.
@@ -88,8 +88,8 @@ def candidates_file(opt: Mapping[str, Any], file: str, path: str, saved: Mapping
     check_parlai(f"{replies} does not exist: finding or writing it")
     from polyagents.parlai_agents import chat_partner
 
-    return chat_partner.candidates_file(
-        chat_partner.command_options(for_parlai(opt, model_file=file, model=agent_of(opt, file)))
+    return chat_partner.written_candidates(
+        chat_partner.command_options(flags_for_parlai(opt, model_file=file, model=agent_of(opt, file)))
     )
 
 

@@ -47,7 +47,7 @@ def add_shared_flags(parser: argparse.ArgumentParser) -> None:
     add_precision_flag(parser, "of our models; by default as in training")
 
 
-def for_parlai(opt: Mapping[str, Any], **changes: Any) -> list[str]:
+def flags_for_parlai(opt: Mapping[str, Any], **changes: Any) -> list[str]:
     """Return what ParlAI and its agents read of a command line; `changes` take the place of the step's values."""
     values = {name: changes.get(name, opt.get(name)) for name in SHARED}
     given = [(flag_of(name), str(value)) for name, value in values.items() if value is not None]

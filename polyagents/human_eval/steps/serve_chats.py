@@ -13,7 +13,7 @@ from polyagents.human_eval.chat_replies import ChatModels
 from polyagents.human_eval.conversations import clean
 from polyagents.human_eval.steps.database_flag import add_database_flag, existing_store, open_store
 from polyagents.human_eval.steps.load_partners import check_model_file, load_partners
-from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, check_parlai, for_parlai
+from polyagents.human_eval.steps.model_flags import ModelStepParser, add_shared_flags, check_parlai, flags_for_parlai
 from polyagents.human_eval.steps.page_server import add_server_flags, serve_pages, study_of
 from polyagents.human_eval.storage.views import MOST, RATE, ChatPlan, Personas
 from polyagents.serving.http_server import listening
@@ -113,5 +113,5 @@ def read_personas(opt: Mapping[str, Any]) -> list[Personas]:
     from polyagents.parlai_agents.chat_partner import command_options
     from polyagents.parlai_patches.openings import all_openings
 
-    task = command_options(for_parlai(opt, model_file=opt["files"][0]))
+    task = command_options(flags_for_parlai(opt, model_file=opt["files"][0]))
     return [opening.personas for opening in all_openings(task, opt["seed"])]

@@ -35,7 +35,7 @@ class Database:
 
         An InputError says if it cannot be opened, is not a database, is damaged, or another program's.
         """
-        place = parsed(url)
+        place = parsed_url(url)
         self.name = place.database if is_sqlite(place) else place.render_as_string(hide_password=True)
         if is_sqlite(place) and (wrong := objection(str(self.name))):
             raise InputError(f"--database {self.name} cannot be used ({wrong}); {POSSIBLE}.")
@@ -88,7 +88,7 @@ class Database:
         self.writer.dispose()
 
 
-def parsed(url: str) -> URL:
+def parsed_url(url: str) -> URL:
     """Parse the user's value into SQLAlchemy's URL."""
     if "://" not in url:
         return URL.create("sqlite", database=os.path.abspath(url))

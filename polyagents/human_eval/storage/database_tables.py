@@ -207,7 +207,7 @@ def hints_of(kind: type[Base]) -> dict[str, Any]:
 
 
 @event.listens_for(Base, "load", propagate=True)
-def check(row: Base, _: object) -> None:
+def check_row(row: Base, _: object) -> None:
     """Refuse, with a ValueError, a row that we have not stored: SQLite keeps any value in any column."""
     for name, hint in hints_of(type(row)).items():
         value, column = vars(row).get(name, ...), row.__table__.columns[name]

@@ -29,7 +29,7 @@ def add_answers(store: EvaluationStore, answers: Sequence[ToolAnswer]) -> int:
                     f"project was exported from."
                 )
             who = person_of(session, answer)
-            assigned = assignment_of(session, who, pairs[answer.pair], answer.left)
+            assigned = found_assignment(session, who, pairs[answer.pair], answer.left)
             row = given_answer(session, assigned, answer.question)
             if row is None:
                 row = AnswerRow(assignment=assigned.number, question=answer.question, choice=answer.side, reason="")
@@ -55,7 +55,7 @@ def person_of(session: Session, answer: ToolAnswer) -> ParticipantRow:
     return row
 
 
-def assignment_of(session: Session, who: ParticipantRow, pair: PairRow, left: int) -> AssignmentRow:
+def found_assignment(session: Session, who: ParticipantRow, pair: PairRow, left: int) -> AssignmentRow:
     """Find a person's assignment of a pair, or add it."""
     own = select(AssignmentRow).where(AssignmentRow.annotator == who.annotator)
     row = session.scalars(own.where(AssignmentRow.pair == pair.number)).first()

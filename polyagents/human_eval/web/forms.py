@@ -16,7 +16,7 @@ FIELDS = 10  # more than the page sends
 DIGITS = 9  # digits of a number that every database can store
 
 
-async def read_fields(request: Request, most: int = FIELDS) -> dict[str, str]:
+async def read_form(request: Request, most: int = FIELDS) -> dict[str, str]:
     """Read the form of a request, with so many fields at most; Refused says if it is too large, or no form."""
     if content_type(request.headers) != KIND:
         raise Refused(415, f"This must come as a form ({KIND}); send it with the page.")

@@ -27,7 +27,7 @@ from polyagents.human_eval.records import ANNOTATE_PATH, PROGRESS_PATH
 from polyagents.human_eval.storage.database import StorageFault
 from polyagents.human_eval.storage.evaluation_store import EvaluationStore
 from polyagents.human_eval.storage.places import NoPlace, NotNow
-from polyagents.human_eval.web.forms import FIELDS, read_fields
+from polyagents.human_eval.web.forms import FIELDS, read_form
 from polyagents.human_eval.web.wording import Wording, read_wording
 from polyagents.serving import guard
 from polyagents.serving.limits import REQUESTS_PER_MINUTE, Rate
@@ -102,7 +102,7 @@ def form_route(
 
     async def answer(request: Request) -> Response:
         token = await run_in_threadpool(known_token, store, request)
-        fields = await read_fields(request, most)
+        fields = await read_form(request, most)
         if fields.get("asked", asked) != asked:  # the page was open while the server was started again
             raise InputError("What is asked has changed since this page was opened; open your link again.")
         place = await run_in_threadpool(act, token, fields)

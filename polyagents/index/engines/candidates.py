@@ -193,7 +193,7 @@ class EngineCandidates(Index):
         distinct = (found.members >= 0).all() and (np.diff(found.members) > 0).all()
         # Squares, since the products of large vectors would be infinite, too, and their scores in no order.
         if not distinct or not torch.isfinite(found.vectors.square().sum()):
-            raise damaged("The collection")
+            raise changed_rows("The collection")
         lists = np.where(np.isin(found.lists, found.members), found.lists, -1)  # one was removed between two questions
         short = lists.shape[1] < count or bool((lists < 0).any())
         return found._replace(lists=lists, are_all=short and len(found.members) >= self.collection.count(where))
@@ -210,7 +210,7 @@ class EngineCandidates(Index):
         ids, texts = [one.id for one in records if one is not None], [one.text for one in records if one is not None]
         is_text = all(isinstance(one, str) for one in (*ids, *texts))
         if not is_text or (candidate_ids(ids) != best.indices[left]).any():
-            raise damaged(f"{self.engine.name} at {self.engine.where}")
+            raise changed_rows(f"{self.engine.name} at {self.engine.where}")
         own = None if self.fields is None else ids
         return Hits(best.indices[left], best.scores[left], lambda _: texts, complete, lambda _: own)
 
@@ -277,7 +277,7 @@ class EngineWork:
             candidates.add_block(texts, start, min(start + BLOCK, part.stop), model.encode_texts)
 
 
-def damaged(where: str) -> EngineError:
+def changed_rows(where: str) -> EngineError:
     """Return the error for rows that `add` did not write."""
     return EngineError(
         f"{where} has candidates whose id, text or vector was changed; build them again under another name."

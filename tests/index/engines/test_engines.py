@@ -16,6 +16,7 @@ from queries import drawn_query, poly_query
 
 from polyagents.errors import InputError
 from polyagents.index.builder import BLOCK, Worker
+from polyagents.index.candidate_records import ListedRecords
 from polyagents.index.engines import candidates, milvus
 from polyagents.index.engines.candidates import EngineCandidates
 from polyagents.index.engines.engine import EngineError, candidate_ids
@@ -24,7 +25,6 @@ from polyagents.index.engines.urls import open_engine, without_secrets
 from polyagents.index.exact import search
 from polyagents.index.filters import declared_fields, parse_filter
 from polyagents.index.in_memory import InMemoryCandidates
-from polyagents.index.records import ListedRecords
 from polyagents.index.texts import ListedTexts
 
 COUNT, WIDTH, MODEL = 1_200, 16, "a" * 64

@@ -15,13 +15,13 @@ from with_ids import DECLARED, FIELDS, FILTERS, MODEL, ROWS, WIDTH, encode, meet
 from polyagents.errors import InputError
 from polyagents.index import approximate, builder, exact, store
 from polyagents.index.builder import CandidateEncoder
+from polyagents.index.candidate_records import ListedRecords, candidates_of, read_candidates, read_ids
 from polyagents.index.columns import Columns, Record
 from polyagents.index.engines.milvus import expression
 from polyagents.index.engines.postgres import conditions_of
 from polyagents.index.faiss_index import build_shortlist
 from polyagents.index.filters import FilterError, declared_fields, parse_filter
 from polyagents.index.in_memory import InMemoryCandidates
-from polyagents.index.records import ListedRecords, candidates_of, read_candidates, read_ids
 from polyagents.index.shard import Shard
 from polyagents.index.store import CandidateStore
 from polyagents.index.texts import last_of_each, places_among

@@ -17,7 +17,7 @@ from polyagents.console import say
 from polyagents.errors import InputError, first_line
 from polyagents.files.csv_rows import Header, check_names, header_of, named_rows
 from polyagents.files.hashing import stream_digest, text_key, utf8
-from polyagents.files.json_files import parse_json, reason_of
+from polyagents.files.json_files import json_fault, parse_json
 from polyagents.files.lines import lines_of
 from polyagents.files.python_arguments import is_whole
 from polyagents.index.columns import Record
@@ -307,7 +307,7 @@ def json_rows(path: str, file: BinaryIO, offsets: "array[int] | None" = None) ->
             row = parse_json(raw)
         except ValueError as error:
             raise InputError(
-                f"{where} is not JSON{reason_of(error)}; give one object per line, such as {EXAMPLE}."
+                f"{where} is not JSON{json_fault(error)}; give one object per line, such as {EXAMPLE}."
             ) from error
         if isinstance(row, list):
             raise InputError(f"{where} is a JSON array; give one object per line, such as {EXAMPLE}.")
