@@ -218,6 +218,7 @@ def test_lines_that_are_no_contexts(examples, tmp_path):
     tried(examples, check)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", BUDGETS)
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json"])
 def test_a_model_folder_with_parts_that_others_made_up(folder, name, examples):
@@ -230,6 +231,7 @@ def test_a_model_folder_with_parts_that_others_made_up(folder, name, examples):
     tried(examples, check)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("examples", BUDGETS)
 @pytest.mark.parametrize("name", ["config.json", "tokenizer.json", "model.safetensors"])
 def test_a_model_folder_with_damaged_bytes(folder, name, examples):
@@ -276,6 +278,7 @@ def test_code_that_a_configuration_names_is_not_asked_for(kind, folder, monkeypa
     use_folder(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("what", IRREGULAR)
 def test_what_is_not_a_file_is_not_waited_for(files, what):
     Ranker.load(files / "M").save_pretrained(files / "folder")

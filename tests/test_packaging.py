@@ -78,6 +78,7 @@ def test_every_folder_with_python_is_a_package():
     assert (ROOT / "polyagents" / "py.typed").exists()
 
 
+@pytest.mark.slow
 def test_an_installation_has_the_measurements_that_commands_need_and_says_where_others_run(tmp_path):
     built = tmp_path / "polyagents"
     make = [sys.executable, "setup.py", "-q", "build_py", "--build-lib", str(tmp_path)]
@@ -124,6 +125,7 @@ def test_the_oldest_python_is_the_tools_oldest():
     assert f"Programming Language :: Python :: {oldest}" in " ".join(told_by_setup("--classifiers"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("version", PYTHONS)
 def test_every_source_is_in_the_grammar_of(version):
     python = shutil.which(f"python{version}")

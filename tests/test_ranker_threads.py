@@ -52,6 +52,7 @@ def at_once(work, times):
     return [next(part[n] for part in parts if n in part) for n in range(times)]
 
 
+@pytest.mark.slow
 def test_threads_score_as_one(ranker, restless):
     def scores(n):
         shift = n % len(REPLIES)  # other candidates, in another order, for everybody
@@ -61,6 +62,7 @@ def test_threads_score_as_one(ranker, restless):
     np.testing.assert_allclose(at_once(scores, 36), alone, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index_type", ["exact", "hnsw", "ivfpq"])
 def test_threads_search_as_one(trained, tmp_path, restless, index_type):
     ranker, file = Ranker.load(trained("poly")), tmp_path / "replies.txt"

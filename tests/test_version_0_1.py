@@ -42,6 +42,7 @@ def test_an_index_is_of_the_same_model_and_finds_the_same(written):
     assert {path.name for path in (written / "replies.index").iterdir()} == before
 
 
+@pytest.mark.slow
 def test_training_is_resumed_from_its_checkpoint(written):
     """Six updates were made; the seventh to ninth follow, with the optimiser's state of then."""
     flags = ("--validation-max-exs", 8, "--short-final-eval", "true", "--validation-every-n-epochs", -1)

@@ -124,6 +124,7 @@ def test_int8_scores_are_near_torchs(kind, to, exported):
     assert 0 < np.abs(found - expected).mean() < INT8 * expected.std()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("to", RUNTIMES)
 def test_an_index_is_torchs_as_long_as_the_weights_are(to, exported, tmp_path):
     (tmp_path / "replies.txt").write_text("\n".join(REPLIES))
@@ -384,6 +385,7 @@ def test_a_second_export_takes_the_place_of_the_first(export):
     assert not graphs & before and len(graphs) == 1 and len(after) == len(before)
 
 
+@pytest.mark.slow
 def test_a_second_export_waits_for_the_first(export, monkeypatch):
     """Otherwise the one that ends first removes the graphs of the other, whose manifest would name them."""
     file, _ = export("cross", "onnx")
@@ -461,6 +463,7 @@ def test_a_full_disk_and_what_a_runtime_lacks_are_told_apart(fault, free, said, 
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_the_commands_compute_with_what_was_exported(source, tmp_path, capsys, monkeypatch, chat):
     file = copy_model(source("poly"), tmp_path / "M")
     (tmp_path / "replies.txt").write_text("\n".join(REPLIES))

@@ -26,6 +26,7 @@ def test_tiny_models_are_small_and_the_same_every_time(family):
     assert all(torch.equal(weight, second[name]) for name, weight in first.items())
 
 
+@pytest.mark.slow
 def test_what_cannot_be_made_tiny(monkeypatch):
     monkeypatch.setattr(sweep, "WEIGHTS", 10)
     with pytest.raises(ValueError, match=r"\d+,\d+ weights"):

@@ -98,6 +98,7 @@ def test_a_search_is_measured_and_finds_what_scoring_all_finds():
     assert row["of reading"] == pytest.approx(row["search ms"] / row["reading ms"]) and row["search ms"] > 0
 
 
+@pytest.mark.slow
 def test_the_report_has_all_that_there_is(tmp_path):
     carry_out([noting(tmp_path, "search"), noting(tmp_path, "b", "raise SystemExit(3)")], str(tmp_path), 60)
     shape = {"candidates": 1_000, "width": 8, "m": 2, "contexts": 3}

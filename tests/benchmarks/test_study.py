@@ -670,6 +670,7 @@ def cells(text, row):
     return [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
 
 
+@pytest.mark.slow
 def test_a_report_of_results_made_by_hand(reported, capsys):
     path, _, folder = reported
     assert main([path, "--report"]) == 0
@@ -688,6 +689,7 @@ def test_a_report_of_results_made_by_hand(reported, capsys):
         assert os.path.getsize(os.path.join(folder, picture)) > 10_000
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("looked_for", "said"),
     [
@@ -702,6 +704,7 @@ def test_a_report_begins_with_whether_its_tests_suffice(reported, looked_for, sa
     assert text.splitlines()[2].startswith(said)
 
 
+@pytest.mark.slow
 def test_a_report_says_of_how_many_examples_a_pool_is(reported):
     _, study, folder = reported
     end = End(6.0, None, 0, "a machine", pool_ranks=[1, 2, 2, 2], pool=50)
@@ -710,6 +713,7 @@ def test_a_report_says_of_how_many_examples_a_pool_is(reported):
     assert "among 50 labels of the task, for the first 4 examples;" in report.write("small", study, folder)
 
 
+@pytest.mark.slow
 def test_a_picture_that_cannot_be_written_leaves_the_former_one(reported, monkeypatch):
     def half(figure, path, **settings):
         Path(path).write_bytes(b"half")
@@ -724,6 +728,7 @@ def test_a_picture_that_cannot_be_written_leaves_the_former_one(reported, monkey
     assert Path(folder, "curves.png").read_bytes() == former
 
 
+@pytest.mark.slow
 def test_a_row_with_a_mark_of_its_own_is_named_with_it(reported):
     _, study, folder = reported
     early = replace(study, rows=(study.rows[0], replace(study.rows[1], examples=(10,)), study.rows[2]))

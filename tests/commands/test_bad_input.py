@@ -293,6 +293,7 @@ def test_own_texts_that_cannot_be_read(task, flag, content, said, ends_with_2, t
     assert not (tmp_path / "M.dict").exists()
 
 
+@pytest.mark.slow
 def test_own_texts_in_three_files(ends_with_2, tmp_path):
     """A test set may be missing; whoever forgets the flag for three files is told its name."""
     flags = write_task(tmp_path, colour_dialogues(), "mine")
@@ -444,6 +445,7 @@ def test_the_vocabulary_of_another_task_is_not_taken(vocabulary, tmp_path):
         train("bi", tmp_path / "M", "-t", "integration_tests", "--max-train-steps", 1)
 
 
+@pytest.mark.slow
 def test_the_vocabulary_of_a_refused_training_serves_the_next_try(vocabulary, colours, tmp_path):
     train("bi", tmp_path / "M", *colours, "--max-train-steps", 1)
     assert evaluate(tmp_path / "M", *colours)["exs"] == 30

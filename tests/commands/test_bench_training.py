@@ -21,6 +21,7 @@ def backbone(tmp_path_factory):
     return Path(save("bert", tmp_path_factory.mktemp("backbone")))
 
 
+@pytest.mark.slow
 def test_the_losses_of_a_backbone_that_was_trained_as_a_bi_encoder_are_compared(backbone, tmp_path):
     """Ours takes the backbone's own reduction and similarity, if it names some; the others all have what is given."""
     folder = tmp_path / "backbone"

@@ -114,6 +114,7 @@ def test_what_the_group_cannot_do(file, trained, tmp_path, ends_with_2):
     assert "give --index-type, too" in ends_with_2("index", "build", *one, *here, "--contexts-file", file)[-1]
 
 
+@pytest.mark.slow
 def test_an_approximate_index_tells_its_recall_and_is_used(build, rank, tmp_path):
     contexts = tmp_path / "contexts.txt"
     contexts.write_text("hello\nhow are you\n")
@@ -158,6 +159,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_several_processes_build_one_index(trained, file, tmp_path):
     """As torchrun starts them, on several machines that share a folder."""
     file.write_text("\n".join(f"reply {i}" for i in range(100)))  # two shards
@@ -199,6 +201,7 @@ def test_the_benchmark_measures_and_reports(trained, file, tmp_path, capsys):
         own("bench_inference", *flags)
 
 
+@pytest.mark.slow
 def test_candidates_with_ids_are_built_filtered_updated_and_removed(build, rank, trained, tmp_path, capsys):
     rows = [{"id": f"r{n}", "text": text, "colour": text.split()[2], "n": n} for n, text in enumerate(REPLIES)]
     file, more, gone = (tmp_path / name for name in ("faq.jsonl", "more.jsonl", "gone.txt"))

@@ -142,6 +142,7 @@ def test_of_several_processes_each_evaluates_its_dialogues(trained, talk, monkey
         assert sum(part[name] * part["exs"] for part in parts) == pytest.approx(alone[name] * 26)
 
 
+@pytest.mark.slow
 def test_validation_takes_the_same_examples(talk, tmp_path):
     """Five updates, then the first 26 examples; the best model is evaluated as `polyagents eval_model` does it."""
     flags = (*talk, "--max-train-steps", 5, "-vme", 26, "--short-final-eval", True, "--candidates", "batch")
@@ -224,6 +225,7 @@ def test_models_are_compared_with_the_first(trained, report):
     assert "difference" in lines[2] and "+0.000" in "".join(lines) and "In brackets 95 %" in lines[-2]
 
 
+@pytest.mark.slow
 def test_a_task_that_draws_its_candidates_is_said_not_to_be_comparable(trained, tmp_path, monkeypatch, ends_with_2):
     """Here the second model is asked another number of candidates, as a careless teacher would have it."""
     bi, poly = trained("bi"), trained("poly")  # before the change: their trainings evaluate, too
@@ -302,6 +304,7 @@ def test_help_has_the_flags_of_the_command_and_of_parlai(monkeypatch, capsys):
 # ---- what ParlAI's agents wrote --------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_model_that_parlais_own_agent_wrote(written, report, tmp_path):
     found, _ = report(written("poly"), *write_task(tmp_path, colour_dialogues(8)))
     assert found["examples"] == 8 and found["models"][0]["architecture"] == "poly-encoder"

@@ -310,6 +310,7 @@ main()
 """
 
 
+@pytest.mark.slow
 def test_a_killed_run_leaves_no_file_and_the_next_one_completes(command, trained, colours, tmp_path, monkeypatch):
     flags = ("mine_negatives", "-mf", trained("bi"), "--outfile", tmp_path / "F", *colours)
     assert forks.run(KILLED, *flags).returncode == -signal.SIGKILL

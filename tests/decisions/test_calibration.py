@@ -68,6 +68,7 @@ def test_a_shorter_list_is_padded_without_an_effect():
     assert options[0].tolist() == [*alone, 0.0] and none[0] == nothing
 
 
+@pytest.mark.slow
 def test_a_fit_finds_the_true_temperature_and_mends_the_figures():
     scored, truth = simulated(4000, temperature=3.0)
     found = fitted_to(scored, MADE_FOR, 1.0)
@@ -241,6 +242,7 @@ EXAMPLES = [
 NOTHING = [{"context": f"what is {number} ?", "label": None} for number in range(12)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bi", "cross"])
 def test_a_calibration_goes_with_its_model_and_no_other(kind, model, tmp_path):
     file = model(kind)
@@ -266,6 +268,7 @@ def test_a_calibration_goes_with_its_model_and_no_other(kind, model, tmp_path):
     assert not cut.calibrated
 
 
+@pytest.mark.slow
 def test_a_pipeline_is_calibrated_as_one(model, trained):
     first, second = Ranker.load(model("bi")), Ranker.load(trained("cross"))
     made = first.calibrate(EXAMPLES, rerank=second, rerank_top=2)

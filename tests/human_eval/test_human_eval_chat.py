@@ -371,6 +371,7 @@ def test_what_was_said_comes_again_when_nothing_else_is_left(trained, tmp_path):
     check_living(partner, replies, PERSONA[1], TEXTS)
 
 
+@pytest.mark.slow
 def test_a_short_history_is_what_the_model_reads(model, tmp_path):
     """The persona is an utterance, too, and is the first that is forgotten."""
     file = model("poly")
@@ -381,6 +382,7 @@ def test_a_short_history_is_what_the_model_reads(model, tmp_path):
     check_living(partner, list(living(str(file), PERSONA[1], TEXTS)), PERSONA[1], TEXTS)
 
 
+@pytest.mark.slow
 def test_other_agents_and_flags_of_parlai_go_through_parlai(trained):
     def load(*flags):
         opt = vars(chat_step.parser().parse_args([trained("bi"), "-t", SAMPLE, *flags]))
@@ -633,6 +635,7 @@ def test_a_chat_may_go_on_and_has_an_end(shop, monkeypatch):
 # ---- blind -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_nothing_names_the_model(shop):
     chats, client, links = shop
     seen = []
@@ -856,6 +859,7 @@ def test_the_interval_covers_the_mean_of_a_known_population():
     assert low <= hits <= high
 
 
+@pytest.mark.slow
 def test_the_report_of_chats_alone_and_beside_judgements(tmp_path):
     store, (token,) = evaluation(str(tmp_path / "s.db"), pairs=2)
     chats = ChatStore(store, plan_of(conversations=1))

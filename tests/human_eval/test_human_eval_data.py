@@ -120,6 +120,7 @@ def write_lines(path, *entries):
 DIALOG = [[{"id": "localHuman", "text": "hi"}, {"id": "Poly", "text": "hello"}]]
 
 
+@pytest.mark.slow
 def test_a_study_has_its_places_in_each_kind_of_database(database):
     """The pages are tried on SQLite (test_human_eval_study.py)."""
     evaluation(database, 3, (), checks=1)[0].close()
@@ -171,6 +172,7 @@ def test_the_check_of_the_docs_is_one(tmp_path):
 # ---- self_chat -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_model_talks_with_itself_as_the_task_begins(step, trained, tmp_path):
     bi, out = trained("bi"), tmp_path / "chats.jsonl"
     flags = ("self_chat", "-mf", bi, "-t", SAMPLE, "--conversations", 3, "--turns", 2)
@@ -680,6 +682,7 @@ def test_sides_are_drawn_for_each_annotator_and_pair(store):
     assert len(lefts) == 128 and 40 < count < 88  # 64 with a standard deviation of 5.7
 
 
+@pytest.mark.slow
 def test_the_least_judged_pairs_come_first(store):
     filled(store, per_matchup=5)
     tokens = [annotator.token for annotator in store.invite("abcdefg")]
@@ -752,6 +755,7 @@ def test_three_of_four_checks_are_enough(tmp_path, checks, right, passed):
     store.close()
 
 
+@pytest.mark.slow
 def test_who_fails_the_checks_is_flagged_goes_on_and_does_not_count_for_balance(store):
     filled(store, per_matchup=2, checks=2)
     good, bad = (annotator.token for annotator in store.invite(["good", "bad"]))

@@ -76,6 +76,7 @@ def test_nothing_is_sent_without_yes_and_every_call_is_printed(shop, fake):
     assert not fake.asked
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "fault", ["lost", *(pytest.param(fault, marks=pytest.mark.release) for fault in (None, 500, 400))]
 )
@@ -90,11 +91,13 @@ def test_a_hit_is_made_once(shop, fake, fault):
     assert again == [COUNTS | {"done before": 1, "id": lines[0]["id"]}] and len(fake.hits) == 1
 
 
+@pytest.mark.slow
 def test_the_status_has_all_pages(shop, fake):
     lines = shop[1]("status")[0]
     assert [one["status"] for one in lines] == ["Submitted"] * 3 and [one["judgements"] for one in lines] == [1, 1, 0]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["lost", *(pytest.param(fault, marks=pytest.mark.release) for fault in (None, 503))])
 def test_who_has_completed_is_approved_once(shop, fake, fault):
     _, call = shop
@@ -111,6 +114,7 @@ def test_a_rejection_gives_the_place_back(shop, fake):
     assert fake.assignments[assignment(0)]["AssignmentStatus"] == "Rejected" and store.places.taken().complete == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "faults",
     [["lost"] * 4, [500] * 4, *(pytest.param(few, marks=pytest.mark.release) for few in ([], ["lost"], [500]))],

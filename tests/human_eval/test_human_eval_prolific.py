@@ -65,6 +65,7 @@ def bonuses(fake, number):
 COUNTS = {"sent": 0, "done before": 0, "unknown": 0, "refused": 0}
 
 
+@pytest.mark.slow
 def test_nothing_is_sent_without_yes(shop, fake, monkeypatch):
     _, call = shop
     monkeypatch.delenv("PROLIFIC_TOKEN")
@@ -119,6 +120,7 @@ def test_more_submissions_than_a_page(shop, fake, monkeypatch):
     assert len(call("status")[0]) == 3
 
 
+@pytest.mark.slow
 def test_who_has_completed_the_study_is_approved_once(shop, fake):
     _, call = shop
     ((counts,), _, _) = call("approve", "--yes")
@@ -133,6 +135,7 @@ def test_who_has_completed_the_study_is_approved_once(shop, fake):
     assert counts == COUNTS | {"done before": 1} and len(fake.asked) == asked
 
 
+@pytest.mark.slow
 def test_a_rejection_gives_the_place_back(shop, fake):
     store, call = shop
     assert store.places.taken().complete == 2
@@ -142,6 +145,7 @@ def test_a_rejection_gives_the_place_back(shop, fake):
     assert status(fake, 1) == "REJECTED" and store.places.taken().complete == 1
 
 
+@pytest.mark.slow
 def test_a_bonus_is_paid_once_however_often_it_is_sent(shop, fake):
     store, call = shop
     names = ids(1)["PROLIFIC_PID"], ids(1)["SESSION_ID"]  # of one person
@@ -153,6 +157,7 @@ def test_a_bonus_is_paid_once_however_often_it_is_sent(shop, fake):
     assert bonuses(fake, 1) == [150, 150]
 
 
+@pytest.mark.slow
 def test_a_study_that_is_begun_again_can_be_stopped_again(shop, fake):
     _, call = shop
     for _ in range(2):
@@ -173,6 +178,7 @@ def test_who_was_approved_and_paid_is_forgotten_with_the_submission(shop, fake):
     assert [(one.approved is not None, one.bonus) for one in work_of_people(store)[:2]] == [(True, 150), (True, 0)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", ["lost", 500])
 @pytest.mark.parametrize("where", ["POST /bulk-bonus-payments/.*/pay/", "POST /submissions/bonus-payments/"])
 def test_a_bonus_whose_answer_was_lost_is_looked_up(shop, fake, where, fault):
@@ -214,6 +220,7 @@ def test_a_refused_call_may_be_sent_again_when_its_reason_is_gone(shop, fake):
     assert call("approve", "--yes")[0] == [COUNTS | {"sent": 1}]
 
 
+@pytest.mark.slow
 def test_a_busy_service_is_asked_again_after_the_pause_that_it_names(shop, fake):
     _, call = shop
     fake.faults = [("POST .*", 429), ("POST .*", 429)]
@@ -224,6 +231,7 @@ def test_a_busy_service_is_asked_again_after_the_pause_that_it_names(shop, fake)
     assert "try again later" in call("status")[2]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answer", [[], {}, {"id": None}, "ok", 7.5])
 def test_half_an_answer_is_none(shop, fake, answer):
     _, call = shop
@@ -261,6 +269,7 @@ def test_who_serves_with_a_token_that_is_refused_hears_of_it(token, fake, monkey
     assert ("(401: " in said and "nobody new can take part" in said) == (token != TOKEN) and token not in said
 
 
+@pytest.mark.slow
 def test_the_token_is_in_no_log_and_follows_no_redirect(shop, fake, caplog):
     _, call = shop
     caplog.set_level(logging.DEBUG)
@@ -285,6 +294,7 @@ BAD = {
 }
 
 
+@pytest.mark.slow
 def test_bad_calls(shop, fake):
     for arguments, said in BAD.items():
         assert said in shop[1](*arguments.split(), "--yes")[2] and not fake.asked

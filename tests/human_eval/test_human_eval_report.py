@@ -95,6 +95,7 @@ def test_wins_are_counted_whichever_side_a_model_was_on():
     assert matchups(judgements) == [Matchup(("A", "B"), (2, 1)), Matchup(("B", "C"), (0, 1))]
 
 
+@pytest.mark.slow
 def test_what_does_not_count_is_left_out_counted_and_listed_with_the_reason(tmp_path):
     judgements = [
         judged("A", "B"),
@@ -171,6 +172,7 @@ def test_chance_is_told_within_a_matchup():
     assert found.alpha.low < 0 < found.alpha.high
 
 
+@pytest.mark.slow
 def test_agreement_that_cannot_be_told_is_not_made_up(tmp_path):
     alone = write_report(series(3, 2), str(tmp_path))
     assert "Agreement: unknown" in alone
@@ -441,6 +443,7 @@ def test_a_winner_that_did_not_take_part_is_refused_and_an_earlier_report_is_kep
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
 
 
+@pytest.mark.slow
 def test_no_file_of_an_earlier_report_is_left_in_its_folder(tmp_path):
     chat = RatedChat(1, "anna", "A", (ChatMessage("hi"), ChatMessage("yo", False, ("odd",))), 3, "c")
     for judgements, chats in ((series(3, 2), [chat]), ([], [chat]), (series(3, 2), [])):
@@ -510,6 +513,7 @@ def test_a_planned_study_finds_its_difference_as_often_as_planned(difference, po
     assert low <= found and found <= max(high, runs * (power + 0.05))
 
 
+@pytest.mark.slow
 def test_fewer_judgements_than_planned_are_too_few():
     for difference in (0.25, 0.45):
         needed = judgements_needed(difference, 0.8)

@@ -78,6 +78,7 @@ def free(store):
 # ---- the path of one person ------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_a_person_arrives_agrees_is_screened_reads_judges_and_gets_the_code(shop):
     store, client = shop
     link, pages = join(client, 1), []
@@ -101,6 +102,7 @@ def test_a_person_arrives_agrees_is_screened_reads_judges_and_gets_the_code(shop
     assert f"{1:024x}" not in json.dumps([vars(one) for one in store.judgements()])
 
 
+@pytest.mark.slow
 def test_the_same_forms_twice_change_nothing(shop):
     store, client = shop
     link = join(client, 1)
@@ -243,6 +245,7 @@ def test_who_fails_the_first_checks_ends_there_and_who_fails_the_later_ones_does
 # ---- places ----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_an_abandoned_place_is_offered_again_and_what_was_done_stays(shop, clock):
     store, client = shop
     links = [join(client, number) for number in range(3)]
@@ -286,6 +289,7 @@ def test_an_answer_after_the_place_is_gone_is_not_stored(shop, clock):
     assert client.post(link, data=form).status_code == 303 and len(store.judgements()) == 1
 
 
+@pytest.mark.slow
 def test_recruitment_ends_when_all_is_judged(shop, clock):
     store, client = shop
     for number in range(3):
@@ -356,6 +360,7 @@ def done_by(shop, number):
     return link
 
 
+@pytest.mark.slow
 def test_the_table_of_payments_says_who_did_what_and_the_report_names_nobody(shop, clock, tmp_path, capsys):
     store, client = shop
     done_by(shop, 1)
@@ -381,6 +386,7 @@ def bytes_of(store):
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("answers", [False, True])
 def test_who_is_forgotten_is_nowhere_in_the_files(shop, answers, capsys):
     store, client = shop
@@ -413,6 +419,7 @@ def test_an_invited_persons_name_and_words_are_forgotten(tmp_path):
     chats.store.close()
 
 
+@pytest.mark.slow
 def test_people_are_forgotten_after_days(shop, clock, capsys):
     store, _ = shop
     store.places.study = study(minutes=100_000)  # a place is kept so long, a name is not
@@ -579,6 +586,7 @@ def turk_shop(tmp_path, clock):
     store.close()
 
 
+@pytest.mark.slow
 def test_mturk_gets_its_form_at_the_end_and_its_frame(turk_shop):
     store, client = turk_shop
     preview = client.get("/join", params={"hitId": HIT, "assignmentId": "ASSIGNMENT_ID_NOT_AVAILABLE"})
@@ -636,6 +644,7 @@ def test_other_pages_are_in_no_frame(shop):
     assert "frame-ancestors 'none'" in client.get("/join").headers["content-security-policy"]
 
 
+@pytest.mark.slow
 def test_one_link_for_everybody_asks_who_comes(tmp_path, clock):
     store = store_of(str(tmp_path / "s.db"), study(id="spring", platform="link", code="thanks, <all>"), clock=clock)
     client = client_of(store)

@@ -151,6 +151,7 @@ def test_the_time_that_the_browser_measured_is_stored(shop):
     assert [one.seconds for one in store.judgements()] == [12.5, None]
 
 
+@pytest.mark.slow
 def test_judgements_have_their_times_and_those_faster_than_reading_are_flagged(tmp_path):
     now = [datetime(2026, 1, 1, tzinfo=timezone.utc)]
     evaluation(str(tmp_path / "s.db"), 3, (), said="word " * 500)[0].close()  # two minutes, at four times the usual

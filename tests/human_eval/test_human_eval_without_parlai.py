@@ -71,6 +71,7 @@ def test_flags_are_shown_without_a_heavy_library(tmp_path):
     assert not heavy & set(loaded)
 
 
+@pytest.mark.slow
 def test_from_logs_to_a_report(without_parlai, tmp_path):
     write_conversations(str(tmp_path / "logs.jsonl"), [conversation(model, n) for model in "ab" for n in range(3)])
     steps = [
@@ -103,6 +104,7 @@ def test_what_needs_parlai_says_so(trained, without_parlai):
 RELEASE = pytest.mark.release
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bi", pytest.param("poly", marks=RELEASE), pytest.param("written", marks=RELEASE)])
 def test_our_models_chat(kind, trained, written, without_parlai, tmp_path):
     """As they do with ParlAI (test_human_eval_chat compares that with its agents)."""

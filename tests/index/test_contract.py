@@ -28,7 +28,7 @@ from polyagents.ranker import Ranker
 
 COUNT, WIDTH, MODEL = 400, 16, "a" * 64
 TEXTS = [str(number) for number in range(COUNT)]
-KINDS = ["store", "memory", "milvus-lite", "pgvector"]
+KINDS = ["store", "memory", pytest.param("milvus-lite", marks=pytest.mark.slow), "pgvector"]
 NUMBER = itertools.count()
 query = functools.partial(drawn_query, WIDTH)
 
@@ -142,7 +142,6 @@ def test_every_text_is_found_where_it_is(index):
     assert index.find("1000") is None and index.find("caf\udce9") is None
 
 
-@pytest.mark.slow
 def test_added_and_removed_candidates_are_seen_by_the_next_search_and_the_others_stay(index):
     before = {text: index.find(text) for text in TEXTS}
     gone, fresh = brute_force(TEXTS, query(examples=1), 5)[0][0], ["400", "401"]
@@ -183,7 +182,6 @@ def test_an_emptied_index_finds_nothing_and_a_folder_keeps_its_last_candidate(op
     assert len(none.add(ListedTexts(["7"]), encode)) == 1
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("few", [0, 10_000])
 def test_a_filter_leaves_what_a_loop_does_and_a_change_by_id_is_seen_by_the_next_search(opened, monkeypatch, few):
     monkeypatch.setattr(engine_candidates, "FEW", few)  # of an engine: what is fetched and scored

@@ -37,6 +37,7 @@ def file_of(folder, fields):
     return str(path)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fields", [None, DECLARED], ids=["lines", "fields"])
 @pytest.mark.parametrize("stored_as", STORED_AS)
 @pytest.mark.parametrize("index_type", INDEX_TYPES)
@@ -88,6 +89,7 @@ def test_the_command_has_a_row_for_each_size_and_type(capsys):
     assert [row["index"] for row in table(capsys.readouterr().out)] == ["exact", "hnsw"]  # ivfpq is impossible
 
 
+@pytest.mark.slow
 def test_a_file_is_counted_or_a_sample_and_a_model_is_timed(trained, tmp_path, capsys):
     file = file_of(tmp_path, DECLARED)
     given = ("-mf", trained("bi"), "--candidates-file", file, "--fields", ",".join(DECLARED), "--index-type", "exact")

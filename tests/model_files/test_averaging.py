@@ -44,6 +44,7 @@ def start(trained, backbone, tmp_path_factory):
     return of
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bi", "poly", "uni", "cross", "shared"])
 def test_each_weight_is_the_mean_and_each_option_the_firsts(kind, start, tmp_path):
     files = [other_weights(start(kind), tmp_path / f"run{seed}", seed) for seed in (1, 2, 3)]
@@ -70,6 +71,7 @@ def test_adapters_are_merged_before(start, tmp_path):
         torch.testing.assert_close(weight, (merged[0][name] + merged[1][name]) / 2)
 
 
+@pytest.mark.slow
 def test_the_command_writes_it_and_overwrites_nothing(start, tmp_path, capsys):
     files = [other_weights(start("bi"), tmp_path / f"run{seed}", seed) for seed in (1, 2)]
     own("init_model", "--average", files[0], "--average", files[1], "-mf", tmp_path / "mean")
@@ -101,6 +103,7 @@ OTHERS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("said", "options"), OTHERS.items(), ids=OTHERS)
 def test_models_that_differ_in_more_than_their_weights_are_refused(said, options, backbone, tmp_path):
     if isinstance(layers := options.get("backbone"), int):

@@ -150,6 +150,7 @@ def test_a_bi_encoder_scores_as_the_library_does(family, options, folders, tmp_p
         equal(back.similarity(back.encode_query(few[0]), back.encode_document(few[1])), ranker.score(*few))
 
 
+@pytest.mark.slow
 def test_an_encoder_that_says_nothing_is_read_as_the_library_reads_it(folders, capsys):
     theirs = SentenceTransformer(folders["bert"], device="cpu")
     ranker = Ranker.from_encoder(folders["bert"], no_cuda=True)
@@ -240,6 +241,7 @@ def test_a_cross_encoder_of_the_librarys_own_folder(classifiers, tmp_path):
     )
 
 
+@pytest.mark.slow
 def test_models_in_memory(folders, classifiers, tmp_path):
     theirs = SentenceTransformer(folders["bert"], device="cpu")
     theirs.max_seq_length = 20
@@ -269,6 +271,7 @@ def test_models_in_memory(folders, classifiers, tmp_path):
 # ---- commands --------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 def test_models_that_are_made_by_the_command_rank_rerank_and_serve(folders, classifiers, tmp_path, capsys, monkeypatch):
     start(["init_model", "--backbone", folders["bert"], "-mf", str(tmp_path / "bi")])
     own("init_model", "--backbone", classifiers("Bert"), "-m", "cross", "-mf", tmp_path / "cross")
@@ -327,6 +330,7 @@ def test_training_goes_on_from_them(folders, classifiers, tmp_path):
     equal(trained.score(CONTEXTS[:9], CANDIDATES[:9]), start.score(CONTEXTS[:9], CANDIDATES[:9]))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     "kind", ["poly", "cross", *(pytest.param(kind, marks=pytest.mark.release) for kind in ("uni", "bi"))]
 )
@@ -419,6 +423,7 @@ def test_weights_that_would_give_random_scores(change, sentence, folders, tmp_pa
     assert sentence in refusal(folder)
 
 
+@pytest.mark.slow
 def test_what_is_wrong_with_a_model_in_memory_names_its_class(folders):
     pytest.importorskip("peft")
     from peft import LoraConfig, get_peft_model
@@ -468,6 +473,7 @@ def test_bi_encoders_that_are_not_ours(folders, tmp_path):
     assert "first token of an encoder" in refusal(library_folder(folders["bert"], tmp_path / "l", pooling="lasttoken"))
 
 
+@pytest.mark.slow
 def test_cross_encoders_that_are_not_ours(classifiers, folders, tmp_path):
     for kind in ("bi", "poly", "cross"):
         assert "a classifier with 3 outputs" in refusal(classifiers("Bert", 3), kind)

@@ -40,6 +40,7 @@ def hub(monkeypatch, tmp_path):
         huggingface_hub.utils._http.close_session()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bi", "cross"])
 def test_a_model_goes_to_the_hub_and_comes_back(kind, trained, hub):
     ranker = Ranker.load(trained(kind))

@@ -30,6 +30,7 @@ def test_scores_are_equal_to_the_last_bit(kind, trained, tmp_path):
         assert (tmp_path / "folder" / name).read_bytes() == (tmp_path / "twice" / name).read_bytes()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["poly", "bi"])
 def test_models_of_parlais_agents(variant, written, tmp_path):
     ranker = Ranker.load(written(variant))
@@ -121,6 +122,7 @@ def test_missing_weights_are_not_called_damaged(trained, tmp_path):
         Ranker.load(tmp_path / "folder")
 
 
+@pytest.mark.slow
 def test_commands_take_a_folder(trained, replies, tmp_path, monkeypatch, capsys):
     Ranker.load(trained("bi")).save_pretrained(tmp_path / "folder")
     own("build_index", "-mf", tmp_path / "folder", "--candidates-file", replies, "--index-dir", tmp_path / "index")

@@ -111,6 +111,7 @@ def test_one_tower_cuts_long_candidates_at_the_other_end(folders, tmp_path):
     equal(vectors_of(ranker, ["e f g h i j"], False), theirs.encode_document([long]))  # docs/ecosystem.md
 
 
+@pytest.mark.slow
 def test_trained_models_by_the_command(trained, tmp_path, capsys):
     own("convert_weights", "-mf", trained("bi"), "--to", "sentence-transformers", "--out", tmp_path / "bi")
     assert f"SentenceTransformer('{tmp_path / 'bi'}')" in capsys.readouterr().out
@@ -159,6 +160,7 @@ def theirs_of(backbone, folder, pooling, *more, **settings):
     return str(folder)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pooling", "reduction"), [("mean", "mean"), ("cls", "first")])
 def test_their_pooling_is_our_reduction(pooling, reduction, folders, tmp_path):
     folder = theirs_of(folders["bert"], tmp_path / "st", pooling, modules.Normalize())

@@ -295,6 +295,7 @@ def test_chunks_by_length_change_nothing(parts, monkeypatch):
     torch.testing.assert_close(whole.vectors[real], single.vectors[real], atol=1e-4, rtol=1e-4)
 
 
+@pytest.mark.slow
 def test_separate_encoders_start_equal_and_learn_apart(parts):
     _, dictionary, encoder = parts
     contexts, candidates = (pad(f(dictionary), dictionary.pad_id) for f in (context_ids, candidate_ids))

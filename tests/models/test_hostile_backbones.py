@@ -146,6 +146,7 @@ def changed(folder, name, **values):
     path.write_text(json.dumps((json.loads(path.read_text()) if path.exists() else {}) | values))
 
 
+@pytest.mark.slow
 def test_what_names_code_has_no_effect(folder, asked):
     good, expected = (folder / "config.json").read_text(), load(folder)
     together = [{}]  # as few configurations as have room for all
@@ -221,6 +222,7 @@ def test_what_is_not_a_file_is_not_waited_for(what, folder):
             (folder / name).write_bytes(good)
 
 
+@pytest.mark.slow
 def test_tokenizers_that_cannot_be_built(folder):
     good = json.loads((folder / "tokenizer.json").read_text())
     for content in broken_tokenizers(good):

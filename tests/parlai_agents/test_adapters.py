@@ -109,6 +109,7 @@ def test_another_architecture_starts_from_adapters(adapted, backbone, tmp_path):
             torch.testing.assert_close(weight, start[theirs], atol=1e-6, rtol=0)
 
 
+@pytest.mark.slow
 def test_other_weights_of_the_backbone_are_refused(adapted, backbone, tmp_path):
     model_file = copy_model(adapted("bi"), tmp_path / "M")
     changed = shutil.copytree(backbone, tmp_path / "changed")
@@ -165,6 +166,7 @@ def test_where_adapters_have_nothing_to_stand_beside(flags, sentence, adapted, b
         train("bi", tmp_path / "M", *SHORT, *flags.format(**values).split())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("bits", ["8", "4"])
 def test_adapters_beside_weights_of_few_bits(bits, tmp_path):
     config = transformers.LlamaConfig(

@@ -124,6 +124,7 @@ def test_every_source_trains_and_evaluates(make, kind, source, tmp_path):
         assert all(1 <= float(reply["metrics"]["rank"].value()) <= 6 for reply in replies)
 
 
+@pytest.mark.slow
 def test_uneven_inline_lists_score_as_alone(make):
     for kind in KINDS:
         agent = make(kind, "--eval-candidates", "inline", datatype="valid")

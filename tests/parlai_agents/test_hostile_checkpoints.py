@@ -99,6 +99,7 @@ def test_a_state_that_does_not_fit_is_refused(stopped, damage):
     assert Path(file).read_bytes() == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [

@@ -143,6 +143,7 @@ def labels_of(given):
     return [label for label in given or () if label.strip()]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bi", "cross"])
 def test_what_lacks_candidates_ranks_the_labels_of_its_batch_and_what_lacks_a_label_is_counted(kind, make):
     evaluating, training = (
@@ -219,6 +220,7 @@ def test_a_set_without_any_label_is_refused_in_one_sentence(tmp_path):
         run("train_model", "-m", KINDS["bi"], "-mf", tmp_path / "M", *TINY, *task, "-vstep", 1)
 
 
+@pytest.mark.slow
 def test_a_task_some_of_whose_examples_have_candidates_or_labels_is_trained_on(tmp_path):
     """In whole batches none has any, which another process may have prepared."""
     flags = ("--candidates", "inline", "--num-workers", 1)

@@ -66,6 +66,7 @@ def change(file, **changes):
 # ---- equal -----------------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_every_score_is_parlais(variant, written):
     theirs = parlai_models.scores(written(variant), CONTEXTS, CANDIDATES)
@@ -117,6 +118,7 @@ def test_a_newline_that_is_no_single_token(tmp_path, written):
 # ---- there and back --------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", VARIANTS)
 def test_there_and_back_is_bit_identical(variant, written, tmp_path):
     """ParlAI's file -> ours -> ParlAI's."""
@@ -165,6 +167,7 @@ def test_what_parlai_cannot_hold_is_said(trained, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_what_parlais_poly_encoder_cannot_compute_is_named(written, tmp_path):
     flags = ("--polyencoder-type", "n_last", "--similarity", "cosine", "--max-train-steps", "1")
     fine_tune("poly", tmp_path / "M", "--backbone", written("poly"), "--reduction-type", "mean", *flags)
@@ -216,6 +219,7 @@ def test_fine_tuning_from_a_parlai_model(variant, colours, tmp_path):
     assert Ranker.load(tmp_path / "tuned").rank("hi", CANDIDATES, top_k=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["poly", "bi", "cross"])
 def test_backbone_of_any_parlai_model(variant, written, tmp_path):
     """`--backbone FILE` takes the transformer alone: here a bi-encoder's, under each of our agents."""

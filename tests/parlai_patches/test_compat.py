@@ -22,6 +22,7 @@ def test_without_parlai_an_agent_names_the_missing_command():
 PATCHED = "print(ParlaiParser.error.__module__, flush=True)"
 
 
+@pytest.mark.slow
 def test_parlai_is_patched_as_soon_as_it_has_one_of_our_agents_or_tasks_and_not_before():
     """A child of the process, which has loaded ParlAI, asks for a task; the process itself for an agent."""
     done = python(

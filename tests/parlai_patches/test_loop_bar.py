@@ -47,6 +47,7 @@ def logged(text):
     return [re.sub(r"[\d.:]+", "", line) for line in text.splitlines() if "total_exs" in line or "completed" in line]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("flags", "total"),
     [
@@ -71,6 +72,7 @@ def test_where_there_is_no_terminal_there_is_none_and_the_log_is_the_same(said):
     assert logged(said("N", Terminal, "--max-train-steps", "6")[1]) == logged(log) != []
 
 
+@pytest.mark.slow
 def test_into_a_file_there_are_lines_now_and_then(said, monkeypatch):
     """Every 30 s; here with each update, and each batch of an evaluation."""
     monkeypatch.setattr(console, "LOGGED_EVERY", 0)
@@ -84,6 +86,7 @@ def test_into_a_file_there_are_lines_now_and_then(said, monkeypatch):
     assert "\r" not in shown
 
 
+@pytest.mark.slow
 def test_what_only_patience_ends_shows_no_time_left(said):
     flags = ("--validation-every-n-steps", "2", "--validation-patience", "1", "-lr", "0", "-vmt", "loss")
     flags += ("--num-epochs", "-1", "--lr-scheduler", "reduceonplateau", "--warmup-updates", "2")

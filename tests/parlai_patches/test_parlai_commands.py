@@ -82,6 +82,7 @@ def test_every_candidate_source_in_training_and_evaluation(kind, source, colours
     )
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "source"), [("poly", "inline"), ("bi", "fixed"), ("uni", "inline"), ("cross", "fixed")]
 )
@@ -98,6 +99,7 @@ def test_the_metrics_do_not_depend_on_the_batch_size(kind, source, replies, tmp_
     assert {name: one[name] for name in METRICS} == pytest.approx({name: seven[name] for name in METRICS}, abs=1e-4)
 
 
+@pytest.mark.slow
 def test_the_metrics_do_not_depend_on_how_many_replies_are_listed(colours, tmp_path):
     """ParlAI's teachers count hits@5, hits@10 and hits@100 in the list that the agent returns."""
     train("bi", tmp_path / "M", *colours, "--max-train-steps", 2)
@@ -109,6 +111,7 @@ def cross_entropy(scores, label):
     return math.log(sum(math.exp(score - scores[label]) for score in scores))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("kind", "source"),
     [("bi", "inline"), ("poly", "batch"), ("uni", "inline"), ("cross", "batch-all-cands"), ("cross", "batch")],
@@ -250,6 +253,7 @@ def test_four_examples_are_learned_at_parlais_settings(tmp_path):
     assert [report["train_steps"] for report in stats["valid_reports"]][:3] == [0, 8, 16]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_init_model_starts_from_its_weights_and_vocabulary(kind, model, colours, tmp_path):
     source, file = model(kind), tmp_path / "M"
@@ -310,6 +314,7 @@ def test_a_start_from_a_bi_encoder_begins_with_its_scores(kind, similarity, shar
     assert again.score(context, texts) == pytest.approx(bi.score(context, texts), rel=1e-3, abs=1e-3)
 
 
+@pytest.mark.slow
 def test_the_kind_of_attention_goes_with_the_file(colours, tmp_path):
     """A file decides it, whatever starts from it."""
     train("poly", tmp_path / "M", *colours, "--poly-attention-type", "sqrt", "--max-train-steps", 2)
@@ -383,6 +388,7 @@ def test_an_older_model_whose_training_marked_turns_says_so(option, said, traine
     assert [f"was trained with {said}, which ParlAI's commands" in line for line in lines] == [True, True] * bool(said)
 
 
+@pytest.mark.slow
 def test_a_validation_metric_names_a_task_if_there_are_several(colours, tmp_path):
     tasks = (*colours, "-t", f"fromfile:parlaiformat,{SAMPLE}", "-vme", 8, "--short-final-eval", "true", "-vstep", 1)
     flags = (*tasks, "--max-train-steps", 1, "-vmt")
@@ -425,6 +431,7 @@ def test_of_a_loss_or_rank_the_smallest_is_kept_unless_the_flag_says_otherwise(m
     assert stats["best_valid"] == (max if "max" in metric else min)(values)
 
 
+@pytest.mark.slow
 def test_the_polyagents_command_writes_the_full_name(colours, monkeypatch, tmp_path):
     """So that plain `parlai` loads the model too."""
     arguments = ["train_model", "-m", "poly", "-mf", tmp_path / "M", *TINY, *colours, "--max-train-steps", 1]
@@ -434,6 +441,7 @@ def test_the_polyagents_command_writes_the_full_name(colours, monkeypatch, tmp_p
     assert evaluate(tmp_path / "M", *colours)["exs"] == 30
 
 
+@pytest.mark.slow
 def test_tensorboard(colours, tmp_path):
     train("bi", tmp_path / "M", *colours, "--max-train-steps", 4, "--tensorboard-log", "true", "-lstep", 1, "-vstep", 2)
     (log,) = (tmp_path / "M.tensorboard").rglob("events.out.tfevents.*")
@@ -456,6 +464,7 @@ def test_a_model_loads_from_another_folder(colours, replies, tmp_path):
     assert not old.exists()
 
 
+@pytest.mark.slow
 def test_unknown_leftovers_in_the_options_are_no_problem(model):
     file = model("bi")
     before = evaluate(file, "-t", SAMPLE, "--num-examples", 16)
@@ -517,6 +526,7 @@ def test_interactive_shows_the_best_replies_with_scores_on_request(kind, model, 
     assert [float(line.split()[0]) for line in shown] == pytest.approx([match.score for match in best], abs=1e-3)
 
 
+@pytest.mark.slow
 def test_interactive_without_a_file_takes_the_replies_of_the_training_task(colours, chat, tmp_path):
     train("bi", tmp_path / "M", *colours, "--max-train-steps", 2)
     (reply,) = chat(tmp_path / "M", ["hi"])[0]
@@ -626,6 +636,7 @@ def test_fixed_candidates_with_the_same_tokens_keep_their_places(kind, model, ch
     assert answer.endswith(expected[0].text)
 
 
+@pytest.mark.slow
 def test_training_leaves_no_index_of_weights_that_change(colours, replies, tmp_path):
     """ParlAI writes the vectors of the first, untrained weights and goes on using them."""
     file, texts = tmp_path / "M", replies.read_text().splitlines()

@@ -72,6 +72,7 @@ def test_what_a_file_may_decide_is_that_agents_own_flags(hostile):
     assert not {"override", "nested", "no_such_flag", "/bin/sh", "dict_class"} & kept.keys()
 
 
+@pytest.mark.slow
 def test_a_task_of_the_users_own_counts_where_the_command_names_it(tmp_path, monkeypatch):
     """Its flags come with the command as well."""
     task = write_task(tmp_path, colour_dialogues(4))

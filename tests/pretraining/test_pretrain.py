@@ -322,6 +322,7 @@ def test_evaluation_says_the_same_each_time_and_all_of_it(colours, tmp_path):
     assert first["exs"] == 30
 
 
+@pytest.mark.slow
 def test_part_of_an_evaluation_measures_both_objectives(tmp_path):
     report, _ = pretrain(tmp_path / "P", "--max-train-steps", "2", "-vme", "20")
     assert float(report["exs"]) == 20 and {"ppl", "token_acc", "next_utterance_acc"} <= set(report)
@@ -598,6 +599,7 @@ def test_a_full_disk_leaves_the_folder_that_was_there(tmp_path, monkeypatch):
     assert sorted(path.name for path in tmp_path.iterdir()) == ["M.backbone", "bert"]
 
 
+@pytest.mark.slow
 def test_it_cannot_reply(tmp_path):
     pretrain(tmp_path / "P", "--max-train-steps", "1")
     with pytest.raises(InputError, match="cannot reply"):

@@ -250,6 +250,7 @@ def test_a_run_in_two_parts_is_the_run_in_one(tmp_path):
     assert all(torch.equal(weight, resumed["model"][name]) for name, weight in alone["model"].items())
 
 
+@pytest.mark.slow
 def test_a_head_of_other_classes_is_refused(tmp_path):
     pretrain(tmp_path / "P", "--max-train-steps", "1")
     with pytest.raises(InputError, match=r"--pretrain-task utterance_relevance.*--backbone \S*/P.backbone instead"):

@@ -93,6 +93,7 @@ def test_connections_that_say_nothing_keep_nobody_waiting(monkeypatch):
         assert [is_closed(opened) for opened in silent[:40]] == [True] * 40
 
 
+@pytest.mark.slow
 def test_a_request_that_never_comes_is_given_up(monkeypatch):
     monkeypatch.setattr(patient_protocol, "HEADER_SECONDS", 0.1)
     with running(create_app(Stand(echo))) as url:
@@ -104,6 +105,7 @@ def test_a_request_that_never_comes_is_given_up(monkeypatch):
 # ---- unread ones -----------------------------------------------------------------------------------------------------
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", APPS)
 def test_answers_that_nobody_reads_are_given_up(kind, monkeypatch, connections):
     monkeypatch.setattr(patient_protocol, "UNREAD_SECONDS", 0.1)
@@ -128,6 +130,7 @@ def test_answers_that_nobody_reads_take_no_more_than_their_share_of_connections(
         assert httpx2.get(url + paths[0], timeout=10).status_code in (200, 404)
 
 
+@pytest.mark.slow
 def test_a_client_that_reads_slowly_gets_its_answers(monkeypatch):
     monkeypatch.setattr(patient_protocol, "UNREAD_SECONDS", 1.0)
     monkeypatch.setattr(patient_protocol, "HEADER_SECONDS", 0.05)

@@ -153,6 +153,7 @@ def hidden(request, model, tmp_path):
     return served, tmp_path.name
 
 
+@pytest.mark.slow
 def test_no_client_sees_a_path_of_the_server(hidden, monkeypatch):
     served, name = hidden
     assert name not in served.model and name not in served.source

@@ -170,6 +170,7 @@ def test_probes_say_that_nobody_is_answered(monkeypatch):
     assert [client.get(path).status_code for path in probes] == [503, 503]  # its worker has been stopped
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bi", "cross"])
 def test_a_panic_of_the_tokenizer_is_only_for_the_request_that_caused_it(trained, kind, replies, monkeypatch):
     monkeypatch.setenv("RUST_BACKTRACE", "0")  # printing one takes a second
@@ -322,6 +323,7 @@ def test_a_long_job_whose_client_has_gone_is_not_gone_on_with():
     assert done == ["a0", "b", "c"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bi", "poly", "uni", "cross"])
 def test_pieces_change_no_answer(trained, kind, replies, monkeypatch):
     served = Sources(trained(kind), str(replies)).read()

@@ -112,6 +112,7 @@ def test_a_request_ends_on_the_generation_that_it_began_with_and_that_one_is_the
     assert said == [("old", "old"), ("old", "old"), ("new", "new")]
 
 
+@pytest.mark.slow
 def test_no_answer_mixes_two_generations_however_often_these_change():
     """A decision asks the model twice: for its own options, and for the server's candidates."""
     names = [str(number) for number in range(1, 30)]
@@ -236,6 +237,7 @@ def damage_model(file, index):
     file.write_bytes(file.read_bytes()[:-100])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("change", "said"),
     [
@@ -289,6 +291,7 @@ def no_collector():
     gc.enable()
 
 
+@pytest.mark.slow
 def test_an_old_generation_leaves_the_memory(folder, no_collector):
     file, index = folder
     sources = Sources(str(file), index_dir=str(index))
@@ -306,6 +309,7 @@ def test_an_old_generation_leaves_the_memory(folder, no_collector):
         assert [part() for part in parts] == [None] * 3
 
 
+@pytest.mark.slow
 def test_a_generation_without_its_approximate_index_does_not_follow_one_that_has_it(folder):
     file, index = folder
     ranker = Ranker.load(file)

@@ -164,6 +164,7 @@ def test_documents_are_filtered_by_their_texts_and_keep_their_ids(client, path):
         assert refused.status_code == 422 and "filter" in refused.json()["message"]
 
 
+@pytest.mark.slow
 def test_without_candidates_the_model_answers_as_in_interactive(model, chat):
     file = model("poly")
     with pytest.raises(InputError, match="does not exist yet; give some with --candidates-file"):
@@ -794,6 +795,7 @@ def test_a_port_that_another_process_takes_meanwhile_is_said():
             listen(second)
 
 
+@pytest.mark.slow
 def test_the_command_serves_until_ctrl_c(trained, replies):
     """A start from the shell is in test_reload.py."""
     command = ["serve", "-mf", trained("bi"), "--candidates-file", replies, "--port", "0", "--token", "s"]

@@ -55,6 +55,7 @@ def client(url, key="none"):
     return TypeSafeClient(api_key=key, base_url=url, retry=RetryPolicy(max_retries=0))
 
 
+@pytest.mark.slow
 def test_a_choice_is_what_the_ranker_decides(asked):
     ranker, asking = asked
     found = asking.system_one(CONTEXT, {"colour": Choice(criteria=COLOURS), "same": Choice(criteria=COLOURS)})

@@ -100,6 +100,7 @@ def test_no_candidate_is_of_the_same_conversation():
         assert own == targets[index]["labels"]
 
 
+@pytest.mark.slow
 def test_candidates_are_the_same_in_every_run(valid):
     random.seed(1)
     found = teacher(TASK, "valid")
@@ -132,6 +133,7 @@ def test_without_the_package_a_sentence_says_what_to_install(monkeypatch):
     assert users_fault(error.value) == sentence
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_agents_train_and_rank(kind, packaged, tmp_path):
     packaged(12, ["how are you", "well thanks", "what do you do", "i study"])
@@ -139,6 +141,7 @@ def test_agents_train_and_rank(kind, packaged, tmp_path):
     assert report["exs"] == test["exs"] == 16
 
 
+@pytest.mark.slow
 def test_pretraining_reads_it(packaged, tmp_path):
     packaged(12, ["how are you", "well thanks", "what do you do", "i study"])
     flags = ("-m", "polyagents:Pretrain", "-mf", tmp_path / "M", *TINY[:2], "--text-truncate", "64", "-t", TASK)

@@ -192,6 +192,7 @@ def test_an_epoch_is_as_many_updates_as_there_are_targets(tmp_path):
     assert exs == [4 * 14, 4 * 30]
 
 
+@pytest.mark.slow
 def test_pretraining_reads_them(tmp_path, monkeypatch):
     read, plan = [], PretrainAgent.plan
     monkeypatch.setattr(

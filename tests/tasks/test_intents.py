@@ -154,6 +154,7 @@ def test_without_a_server_a_sentence_has_the_address(server, tmp_path, monkeypat
         teacher(CLINC, "train", tmp_path)
 
 
+@pytest.mark.slow
 def test_each_intent_is_encoded_once_in_a_batch_and_once_in_an_evaluation(tmp_path, monkeypatch):
     encode, sizes = TwoTowers.encode_candidates, []
 

@@ -73,6 +73,7 @@ def test_contexts_without_a_right_or_a_wrong_candidate_are_left_out(said):
     ]
 
 
+@pytest.mark.slow
 def test_any_right_candidate_counts(tmp_path):
     train("bi", tmp_path / "M", "-t", f"{DOUBAN}:sample", *SHORT)
     report = evaluate(tmp_path / "M", "-t", f"{DOUBAN}:sample", "-dt", "test", "--metrics", "all")

@@ -353,6 +353,7 @@ def test_a_spreadsheets_line_ends_are_line_ends(tmp_path):
     assert (message["text"], label(message)) == ("hi\nhow are you ?", "fine")
 
 
+@pytest.mark.slow
 def test_a_model_learns_from_it(tmp_path):
     path = written(tmp_path / "a.csv", ROWS)
     task = ("-t", TASK, "--table-path", path)
@@ -361,6 +362,7 @@ def test_a_model_learns_from_it(tmp_path):
     assert report["exs"] == len(expected("valid"))
 
 
+@pytest.mark.slow
 def test_a_training_that_could_not_be_validated_does_not_begin(tmp_path):
     table = tmp_path / "table"
     table.mkdir()

@@ -119,6 +119,7 @@ def test_every_reply_is_learnt_and_listed_once():
     assert len(replies()) == len(set(replies()))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("split", SPLITS)
 def test_who_knows_the_rules_finds_exactly_one_right_candidate(split):
     for context, turn in turns(split):

@@ -114,6 +114,7 @@ def test_agents_train_on_them_and_rank_all_candidates(kind, task, tmp_path):
     assert 1 <= again["rank"] <= CANDIDATES[task]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("task", TASKS)
 def test_streams_train(task, datapath):
     flags = ("-t", task, "-dp", datapath, "-dt", "train:stream", *SHORT)
@@ -441,6 +442,7 @@ def test_a_chat_finds_its_personas_as_with_parlais_task():
         assert worlds[0] is worlds[1]
 
 
+@pytest.mark.slow
 def test_there_is_no_test_set_and_an_evaluation_says_so(tmp_path):
     train("bi", tmp_path / "M", "-t", f"{CONVAI2}:sample", *SHORT)
     sentence = (
@@ -465,6 +467,7 @@ def test_a_training_ends_well_without_a_test_set(agent, tmp_path, said):
     assert json.loads(Path(f"{file}.trainstats").read_text())["final_test_report"] == {}
 
 
+@pytest.mark.slow
 def test_other_tasks_of_the_training_are_tested(tmp_path, said):
     tasks, logs = f"{CONVAI2}:sample,{UBUNTU}:sample,{DSTC7}:sample", tmp_path / "worlds.jsonl"
     valid, test = train("bi", tmp_path / "M", "-t", tasks, "--world-logs", logs, *SHORT)

@@ -201,6 +201,7 @@ def test_sizes_that_leave_nothing_to_train_on(dump, tmp_path):
     assert not (tmp_path / "1" / "manifest.json").exists()
 
 
+@pytest.mark.slow
 def test_the_same_data_however_a_dump_is_packed_read_and_divided(data, dump, tmp_path, small, monkeypatch):
     expected = but_source(contents(data))
     one = tmp_path / "one.bz2"
@@ -635,6 +636,7 @@ def test_training_and_evaluating_against_the_pool(data, tmp_path, monkeypatch):
     assert 2 * size <= sum(calls) < 3 * size, (calls, size)  # each evaluation encodes its candidates once
 
 
+@pytest.mark.slow
 def test_the_sample_and_a_pool_below_the_datapath(data, tmp_path):
     """What a recipe does, whose flags cannot know where the data are."""
     (tmp_path / "wiki_search").mkdir()
@@ -660,6 +662,7 @@ def test_the_sample_and_a_pool_below_the_datapath(data, tmp_path):
     assert report["exs"] == 4 and 13 < report["rank"] <= len(pool.splitlines()) + 1  # the sample's own pool has 12
 
 
+@pytest.mark.slow
 def test_training_a_cross_encoder_on_its_own_candidates(data, tmp_path):
     train("cross", tmp_path / "M", data, "--max-train-steps", 1, "--wiki-eval-candidates", 4, name=":CrossTeacher")
     report = evaluate(

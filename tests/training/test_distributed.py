@@ -95,6 +95,7 @@ def steps(tmp_path_factory):
     return list(zip(*(torch.load(f"{folder / 'out'}.{name}") for name in ("0of1", "0of2", "1of2")), strict=True))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", range(len(CASES)), ids=[" ".join(case) for case in CASES])
 def test_two_processes_make_the_step_of_one_with_both_parts(steps, case):
     """Parts of different sizes, a label that both have, and candidates of which each encodes its share."""

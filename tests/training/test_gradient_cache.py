@@ -60,6 +60,7 @@ def assert_same(ours, expected, tolerance):
         torch.testing.assert_close(gradient, expected[name], rtol=0, atol=tolerance, msg=lambda m, n=name: f"{n}: {m}")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("variant", "precision"),
     [(variant, "fp32") for variant in VARIANTS if variant not in IN_CHUNKS]
@@ -79,6 +80,7 @@ def test_chunks_have_the_plain_batchs_gradients_dropout_included(agent_of, varia
     assert any((gradient - plain[name]).abs().max() > 1e-3 for name, gradient in without.items())
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["bi", "uni"])
 def test_chunks_have_the_plain_batchs_gradients_in_fp16_whose_loss_is_scaled(agent_of, variant):
     found = []
@@ -91,6 +93,7 @@ def test_chunks_have_the_plain_batchs_gradients_in_fp16_whose_loss_is_scaled(age
     assert_same(found[0], gradients(agent_of(variant, "--precision", "fp32", "--dropout", "0")), 2e-2)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["bi", "poly, codes", "poly, last", "uni, dot, late", "cross"])
 def test_neither_the_chunks_nor_their_size_change_the_gradients(agent_of, variant):
     """A chunk for each text, and one for all; every variant has chunks between them above."""
@@ -132,6 +135,7 @@ def test_gradients_are_those_of_the_formula(agent_of, variant):
     assert_same(ours, expected, 1e-5)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("variant", ["uni", "uni, dot, late", "cross", "cross, cosine"])
 def test_gradients_of_those_that_read_together_are_the_formulas(agent_of, variant):
     """The slow, obvious way: every candidate alone with its context."""

@@ -69,6 +69,7 @@ def test_a_run_does_not_go_on_by_another_metric(way, first, then, colours, tmp_p
     trained(first, 3)
 
 
+@pytest.mark.slow
 def test_another_architecture_still_starts_from_a_checkpoint_of_another_file(colours, tmp_path):
     train("poly", tmp_path / "M", *colours, "--max-train-steps", 1)
     train("bi", tmp_path / "N", *colours, "--max-train-steps", 1, "--init-model", tmp_path / "M.checkpoint")
@@ -88,6 +89,7 @@ def test_a_resumed_training_says_so(colours, tmp_path, capsys):
     assert not [one.out for one in (again, tuned) if "being loaded with opts" in one.out + one.err]
 
 
+@pytest.mark.slow
 def test_a_resumed_training_from_python_says_so(tmp_path, capsys):
     for epochs in (1, 2):
         Ranker.train(PAIRS, tmp_path / "M", model="bi", **SMALL | {"num_epochs": epochs, "progress": True})
@@ -95,6 +97,7 @@ def test_a_resumed_training_from_python_says_so(tmp_path, capsys):
     assert line == f"Resuming the training of {tmp_path / 'M'}: 2 updates made before."
 
 
+@pytest.mark.slow
 def test_a_finished_training_given_again_says_that_it_trains_nothing(tmp_path, capsys):
     """Whoever gives new examples with the old model file would take the old model for a new one."""
     for examples, epochs, said in ((PAIRS, 1, 0), (PAIRS, 2, 0), (PAIRS[:3], 2, 1)):
@@ -102,6 +105,7 @@ def test_a_finished_training_given_again_says_that_it_trains_nothing(tmp_path, c
         assert capsys.readouterr().err.count(f"{tmp_path / 'M'} was trained to its end before (4 updates)") == said
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("validations", [(), ("-veps", 1), ("-veps", -1)])
 def test_a_finished_training_that_is_repeated_ends_with_the_same_model(validations, colours, tmp_path):
     flags = ("bi", tmp_path / "M", *colours, *validations, "--max-train-steps", 2)

@@ -47,6 +47,7 @@ def test_dropout_of_each_batch(loop, case, seen, tmp_path):
     assert seen == expected
 
 
+@pytest.mark.slow
 def test_a_run_that_goes_on_in_its_second_pass_drops_at_once(seen, tmp_path):
     file, task = tmp_path / "M", write_task(tmp_path, DIALOGUES)
     for epochs in (1, 2):

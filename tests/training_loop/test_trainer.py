@@ -122,6 +122,7 @@ def parlais(monkeypatch, tmp_path, kind, start, *flags):
     return weights(tmp_path / "theirs")["model"], stats["valid_reports"], examples
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", SAME)
 def test_the_weights_are_those_of_parlais_loop(case, trained, monkeypatch, tmp_path):
     kind, more = SAME[case]
@@ -154,6 +155,7 @@ def test_validations_and_a_plateaus_rates_are_those_of_parlais_loop(trained, mon
     assert min(rates) < 0.5 * max(rates)
 
 
+@pytest.mark.slow
 def test_the_teachers_scores_count(trained, tmp_path):
     plain, taught = (
         Ranker.train(InOrder(PAIRS), init_model=trained("poly"), max_train_steps=2, progress=False, **more)
@@ -219,6 +221,7 @@ def test_an_init_model_decides_the_architecture_and_brings_its_weights(source, k
     )
 
 
+@pytest.mark.slow
 def test_a_parlai_model_can_be_what_it_starts_from(written):
     more = {"learningrate": 0, "max_train_steps": 1, "progress": False, "text_truncate": 30, "label_truncate": 12}
     ranker = Ranker.train(PAIRS, init_model=written("poly"), **more)
@@ -256,6 +259,7 @@ def test_a_training_that_was_stopped_ends_as_an_undisturbed_one(case, tmp_path):
     assert not listener.logs and not listener.evaluations and listener.ended == 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("valid", [None, EXAMPLES])
 @pytest.mark.parametrize("write", [1, 2, 3])
 def test_a_training_that_is_killed_before_a_write_ends_as_an_undisturbed_one(write, valid, tmp_path, monkeypatch):
@@ -357,6 +361,7 @@ def test_the_best_model_is_kept_and_patience_ends_the_training(tmp_path):
     assert_equal_weights(trained_weights(again), trained_weights(ranker))
 
 
+@pytest.mark.slow
 def test_a_validation_that_is_only_as_good_is_no_better(trained, monkeypatch):
     """Patience counts it after the first pass. The first weights are kept; the last ones if the rate falls to 0."""
     monkeypatch.setattr(trainer, "validate", lambda *_: {"loss": 1.0, "hits@1": 0.5})
@@ -416,6 +421,7 @@ def test_an_example_ranks_its_own_candidates_or_the_labels_of_its_batch(kind, wh
     assert [line.endswith(said) for line in capsys.readouterr().err.splitlines() if "among" in line] == [True] * 3
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("given", [None, ["hello", "bye", "hello"]])
 @pytest.mark.parametrize("kind", ["bi", "cross"])
 def test_validation_ranks_all_answers_whatever_the_batch(kind, given, trained, capsys, monkeypatch):
@@ -476,6 +482,7 @@ def test_candidates_inline_needs_some_somewhere(trained, capsys):
     assert capsys.readouterr().err == "Examples without candidates of their own learn from the labels of their batch.\n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["bi", "cross"])
 def test_labels_that_a_model_cannot_tell_apart_are_named_once(kind, trained, capsys):
     cut = [{"context": f"hi {end}", "label": f"{'the same ' * 20}{end}"} for end in ("one", "two", "six", "Two !")]
@@ -581,6 +588,7 @@ def test_a_model_file_that_is_there_is_not_written_over(trained, tmp_path):
     assert weights(f"{file}.checkpoint")["number_training_updates"] == 1
 
 
+@pytest.mark.slow
 def test_checkpoints_are_not_taken_for_train_models(tmp_path):
     task = write_task(tmp_path, DIALOGUES)
     train("poly", tmp_path / "theirs", *task, "--max-train-steps", 1)

@@ -112,6 +112,7 @@ def current_umask():
     return value
 
 
+@pytest.mark.slow
 def test_a_shared_encoder_is_stored_once(ordered, tmp_path):
     sizes = {}
     for shared in ("true", "false"):

@@ -220,6 +220,7 @@ def test_one_point_is_no_curve(tmp_path):
     assert draw_beside(str(tmp_path / "M"), LINE, []) == str(tmp_path / "M.png")
 
 
+@pytest.mark.slow
 def test_only_the_first_of_several_processes_draws(monkeypatch, colours, tmp_path):
     monkeypatch.setattr("polyagents.parlai_patches.training_end.is_primary_worker", lambda: False)
     said = trained(tmp_path / "M", *colours, "--max-train-steps", "4")

@@ -198,6 +198,7 @@ def test_a_flag_of_the_command_line_wins(tmp_path):
     assert (opt["batchsize"], opt["optimizer"], opt["poly_n_codes"]) == (32, "sgd", 64)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("kind", "warm_up"), [("poly", 100), ("cross", 1000)])
 def test_the_papers_schedule_is_that_of_the_architecture(kind, warm_up, tmp_path):
     flags = ("-m", KINDS[kind], "-t", "polyagents.tasks.sample", "--candidates", "inline", "-bs", 2)
@@ -437,6 +438,7 @@ def test_a_flag_that_no_recipe_has_is_a_change_too(name, given, said):
     assert changed.startswith(said) and bool(changed) == bool(said)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("files", ["mine.opt,{}", "wikipedia/bi/reddit,{}", "{},mine.opt"])
 def test_of_several_files_the_last_recipe_is_reported(files, smoked, tmp_path):
     shutil.copytree(smoked / "3", tmp_path / "3")

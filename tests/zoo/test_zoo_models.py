@@ -46,6 +46,7 @@ def datapath(server, archive, tmp_path, monkeypatch):
     return str(tmp_path / "data")
 
 
+@pytest.mark.slow
 def test_a_fine_tuned_model(datapath, written, server):
     ranker = Ranker.load(f"{ZOO}/model_poly/model", datapath=datapath)
     assert (ranker.score("hi", CANDIDATES) == Ranker.load(written("poly")).score("hi", CANDIDATES)).all()
@@ -77,6 +78,7 @@ STEP = ("-t", SAMPLE, "--max-train-steps", "1", "--batchsize", "4", "--text-trun
 STEP += ("--validation-max-exs", "4", "--short-final-eval", "true")
 
 
+@pytest.mark.slow
 def test_fine_tuning_starts_from_it(datapath, tmp_path):
     start = f"{ZOO}/poly_model_huge_reddit/model"
     run("train_model", "-m", KINDS["poly"], "-mf", tmp_path / "M", "-dp", datapath, *STEP, "--init-model", start)
@@ -84,6 +86,7 @@ def test_fine_tuning_starts_from_it(datapath, tmp_path):
     assert Ranker.load(tmp_path / "M").rank("hi", CANDIDATES, top_k=1)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["poly", "cross"])
 def test_its_transformer_under_each_agent(kind, datapath, tmp_path):
     run("train_model", "-m", KINDS[kind], "-mf", tmp_path / "M", "-dp", datapath, *STEP, "--backbone", "zoo:reddit")

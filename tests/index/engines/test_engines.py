@@ -80,6 +80,7 @@ def exact_texts(texts, query, k):
     return [[texts[place] for place in row] for row in found.indices], found.scores
 
 
+@pytest.mark.slow
 def test_candidates_come_back_as_they_went_in(engine):
     collection = engine.create(MODEL, WIDTH)
     texts = ["1", "ein Satz — mit \u2028 und 'Zeichen' \\ \"%s\" {id}", "3" * 9_000, "4"]
@@ -99,6 +100,7 @@ def test_candidates_come_back_as_they_went_in(engine):
     assert torch.equal(collection.nearest(vectors[1:2], 2, 64).vectors, torch.stack([vectors[1], vectors[1]]))
 
 
+@pytest.mark.slow
 def test_an_empty_text_is_a_candidate_and_a_removed_one_is_none(engine, monkeypatch):
     texts = ["", "1", " ", "2", "\t\r\n", "\ufeff3", "4 ", "\u2028", "\x0b\x1c", "e\u0301", "\xe9"]
     vectors = dict(zip(texts, torch.eye(len(texts), WIDTH), strict=True))
@@ -121,6 +123,7 @@ def test_an_empty_text_is_a_candidate_and_a_removed_one_is_none(engine, monkeypa
         assert len(best.scores) == len(best.indices) == len(texts) - 1
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index_type", ["hnsw", "exact"])
 def test_a_search_finds_what_our_own_exact_search_finds(engine, index_type):
     every = [str(place) for place in range(COUNT)]
@@ -132,6 +135,7 @@ def test_a_search_finds_what_our_own_exact_search_finds(engine, index_type):
     np.testing.assert_allclose(scores, exact, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_an_index_whose_answer_was_lost_on_the_way_is_there(engine, monkeypatch):
     """Milvus's client repeats what it had no answer to."""
     if not isinstance(engine, milvus.Milvus):
@@ -187,6 +191,7 @@ def test_the_list_of_one_vector_brings_its_texts_along_where_that_saves_a_questi
     np.testing.assert_allclose(scores, exact, rtol=1e-5)
 
 
+@pytest.mark.slow
 def test_more_candidates_than_the_engine_lists_are_refused(engine):
     few = EngineCandidates.build(engine, MODEL, WIDTH, ListedTexts(["5", "6"]), encode)
     with pytest.raises(InputError, match=f"finds at most {few.collection.longest:,} candidates, and top_k is 99,999"):
@@ -218,6 +223,7 @@ def test_a_killed_build_is_resumed_and_never_seen_before_its_end(engine, monkeyp
     assert encoded == texts.texts and len(EngineCandidates.open(engine, MODEL)) == COUNT
 
 
+@pytest.mark.slow
 def test_a_build_with_its_fields_in_another_order_keeps_each_value_in_its_field(engine):
     given = {"id": "a1", "tenant": "a", "language": "en"}
     for text, fields in (("0", ["tenant", "language"]), ("1", ["language", "tenant"])):
@@ -350,6 +356,7 @@ def test_a_url_is_shown_without_users_passwords_and_parameters():
     assert without_secrets("milvus://KEY@h/n") == "milvus://h/n" and without_secrets("milvus:a.db/n") == "milvus:a.db/n"
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("index_type", ["hnsw", "exact"])
 def test_the_nearest_removed_leave_the_next_ones(engine, index_type):
     """pgvector's graph keeps what was removed until VACUUM, and looks at no more than it was told to."""
@@ -393,6 +400,7 @@ def test_a_collection_that_was_dropped_by_hand_is_not_there(built, engine):
     assert begun.count() == 0 and [one.is_current for one in engine.versions()] == [False]
 
 
+@pytest.mark.slow
 def test_a_name_that_is_a_collection_of_somebody_else_is_refused_before_anything_is_encoded(engine):
     if not isinstance(engine, milvus.Milvus):
         pytest.skip("names of PostgreSQL's tables are ours")
@@ -522,6 +530,7 @@ def used(engine):
     assert len(there) == (8 if count else 1)
 
 
+@pytest.mark.slow
 def test_rows_of_postgresql_that_somebody_changed_are_right_or_one_sentence(engine):
     if isinstance(engine, milvus.Milvus):
         pytest.skip("the next test")
