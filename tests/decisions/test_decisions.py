@@ -285,7 +285,6 @@ def test_calibrate_fits_to_a_task_and_evaluate_measures_it(model, tmp_path, caps
     assert f"{file}: The model has changed since it was calibrated" in capsys.readouterr().out
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("rerank", [(), ("--rerank", "folder", "--rerank-top", 2)])
 def test_a_model_folder_is_calibrated_as_its_file(rerank, trained, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

@@ -91,7 +91,6 @@ def test_a_hit_is_made_once(shop, fake, fault):
     assert again == [COUNTS | {"done before": 1, "id": lines[0]["id"]}] and len(fake.hits) == 1
 
 
-@pytest.mark.slow
 def test_the_status_has_all_pages(shop, fake):
     lines = shop[1]("status")[0]
     assert [one["status"] for one in lines] == ["Submitted"] * 3 and [one["judgements"] for one in lines] == [1, 1, 0]

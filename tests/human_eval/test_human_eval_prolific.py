@@ -65,7 +65,6 @@ def bonuses(fake, number):
 COUNTS = {"sent": 0, "done before": 0, "unknown": 0, "refused": 0}
 
 
-@pytest.mark.slow
 def test_nothing_is_sent_without_yes(shop, fake, monkeypatch):
     _, call = shop
     monkeypatch.delenv("PROLIFIC_TOKEN")
@@ -220,7 +219,6 @@ def test_a_refused_call_may_be_sent_again_when_its_reason_is_gone(shop, fake):
     assert call("approve", "--yes")[0] == [COUNTS | {"sent": 1}]
 
 
-@pytest.mark.slow
 def test_a_busy_service_is_asked_again_after_the_pause_that_it_names(shop, fake):
     _, call = shop
     fake.faults = [("POST .*", 429), ("POST .*", 429)]
@@ -294,7 +292,6 @@ BAD = {
 }
 
 
-@pytest.mark.slow
 def test_bad_calls(shop, fake):
     for arguments, said in BAD.items():
         assert said in shop[1](*arguments.split(), "--yes")[2] and not fake.asked

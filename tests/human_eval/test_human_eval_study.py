@@ -360,7 +360,6 @@ def done_by(shop, number):
     return link
 
 
-@pytest.mark.slow
 def test_the_table_of_payments_says_who_did_what_and_the_report_names_nobody(shop, clock, tmp_path, capsys):
     store, client = shop
     done_by(shop, 1)

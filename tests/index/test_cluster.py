@@ -145,7 +145,6 @@ def address(request, tmp_path_factory):
         yield url
 
 
-@pytest.mark.slow
 def test_a_cluster_fills_an_engine(address, ranker, trained):
     cluster = Pretended(ranker.model)
     url = address.format(name="filled")

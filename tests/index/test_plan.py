@@ -89,7 +89,6 @@ def test_the_command_has_a_row_for_each_size_and_type(capsys):
     assert [row["index"] for row in table(capsys.readouterr().out)] == ["exact", "hnsw"]  # ivfpq is impossible
 
 
-@pytest.mark.slow
 def test_a_file_is_counted_or_a_sample_and_a_model_is_timed(trained, tmp_path, capsys):
     file = file_of(tmp_path, DECLARED)
     given = ("-mf", trained("bi"), "--candidates-file", file, "--fields", ",".join(DECLARED), "--index-type", "exact")

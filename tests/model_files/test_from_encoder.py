@@ -241,7 +241,6 @@ def test_a_cross_encoder_of_the_librarys_own_folder(classifiers, tmp_path):
     )
 
 
-@pytest.mark.slow
 def test_models_in_memory(folders, classifiers, tmp_path):
     theirs = SentenceTransformer(folders["bert"], device="cpu")
     theirs.max_seq_length = 20
@@ -423,7 +422,6 @@ def test_weights_that_would_give_random_scores(change, sentence, folders, tmp_pa
     assert sentence in refusal(folder)
 
 
-@pytest.mark.slow
 def test_what_is_wrong_with_a_model_in_memory_names_its_class(folders):
     pytest.importorskip("peft")
     from peft import LoraConfig, get_peft_model
@@ -473,7 +471,6 @@ def test_bi_encoders_that_are_not_ours(folders, tmp_path):
     assert "first token of an encoder" in refusal(library_folder(folders["bert"], tmp_path / "l", pooling="lasttoken"))
 
 
-@pytest.mark.slow
 def test_cross_encoders_that_are_not_ours(classifiers, folders, tmp_path):
     for kind in ("bi", "poly", "cross"):
         assert "a classifier with 3 outputs" in refusal(classifiers("Bert", 3), kind)

@@ -109,7 +109,6 @@ def test_another_architecture_starts_from_adapters(adapted, backbone, tmp_path):
             torch.testing.assert_close(weight, start[theirs], atol=1e-6, rtol=0)
 
 
-@pytest.mark.slow
 def test_other_weights_of_the_backbone_are_refused(adapted, backbone, tmp_path):
     model_file = copy_model(adapted("bi"), tmp_path / "M")
     changed = shutil.copytree(backbone, tmp_path / "changed")

@@ -220,7 +220,6 @@ def test_a_set_without_any_label_is_refused_in_one_sentence(tmp_path):
         run("train_model", "-m", KINDS["bi"], "-mf", tmp_path / "M", *TINY, *task, "-vstep", 1)
 
 
-@pytest.mark.slow
 def test_a_task_some_of_whose_examples_have_candidates_or_labels_is_trained_on(tmp_path):
     """In whole batches none has any, which another process may have prepared."""
     flags = ("--candidates", "inline", "--num-workers", 1)

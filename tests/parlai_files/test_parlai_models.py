@@ -167,7 +167,6 @@ def test_what_parlai_cannot_hold_is_said(trained, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.slow
 def test_what_parlais_poly_encoder_cannot_compute_is_named(written, tmp_path):
     flags = ("--polyencoder-type", "n_last", "--similarity", "cosine", "--max-train-steps", "1")
     fine_tune("poly", tmp_path / "M", "--backbone", written("poly"), "--reduction-type", "mean", *flags)

@@ -164,7 +164,6 @@ def test_documents_are_filtered_by_their_texts_and_keep_their_ids(client, path):
         assert refused.status_code == 422 and "filter" in refused.json()["message"]
 
 
-@pytest.mark.slow
 def test_without_candidates_the_model_answers_as_in_interactive(model, chat):
     file = model("poly")
     with pytest.raises(InputError, match="does not exist yet; give some with --candidates-file"):

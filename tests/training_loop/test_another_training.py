@@ -89,7 +89,6 @@ def test_a_resumed_training_says_so(colours, tmp_path, capsys):
     assert not [one.out for one in (again, tuned) if "being loaded with opts" in one.out + one.err]
 
 
-@pytest.mark.slow
 def test_a_resumed_training_from_python_says_so(tmp_path, capsys):
     for epochs in (1, 2):
         Ranker.train(PAIRS, tmp_path / "M", model="bi", **SMALL | {"num_epochs": epochs, "progress": True})
@@ -105,7 +104,6 @@ def test_a_finished_training_given_again_says_that_it_trains_nothing(tmp_path, c
         assert capsys.readouterr().err.count(f"{tmp_path / 'M'} was trained to its end before (4 updates)") == said
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("validations", [(), ("-veps", 1), ("-veps", -1)])
 def test_a_finished_training_that_is_repeated_ends_with_the_same_model(validations, colours, tmp_path):
     flags = ("bi", tmp_path / "M", *colours, *validations, "--max-train-steps", 2)

@@ -50,7 +50,6 @@ def test_the_progress_of_a_run_is_that_of_the_limit_that_comes_first():
     assert Budget(seconds=10.0).progress(5, 5.0, 7.0, begun=4.0) == 0.5
 
 
-@pytest.mark.slow
 def test_the_rate_fits_the_width_in_both_loops(tmp_path):
     assert [fitting_rate(width) for width in (768, 384)] == [5e-5, 1e-4]
     ranker = Ranker.train(PAIRS, max_train_steps=1, **SMALL)
@@ -97,7 +96,6 @@ def test_the_rate_rises_over_a_tenth_and_falls_to_zero_whatever_ends_the_run():
     assert rates([(0, 0.0), (2, 0.2), (4, 0.4), (7, 0.7), (10, 1.0)], warmup_updates=4) == expected
 
 
-@pytest.mark.slow
 def test_a_training_of_some_seconds_ends_in_time_with_a_rate_of_zero(monkeypatch):
     """A clock that each look moves by a hundredth."""
     monkeypatch.setattr(trainer, "time", SimpleNamespace(monotonic=itertools.count(step=0.01).__next__))

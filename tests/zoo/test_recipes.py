@@ -438,7 +438,6 @@ def test_a_flag_that_no_recipe_has_is_a_change_too(name, given, said):
     assert changed.startswith(said) and bool(changed) == bool(said)
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("files", ["mine.opt,{}", "wikipedia/bi/reddit,{}", "{},mine.opt"])
 def test_of_several_files_the_last_recipe_is_reported(files, smoked, tmp_path):
     shutil.copytree(smoked / "3", tmp_path / "3")

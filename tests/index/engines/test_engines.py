@@ -80,7 +80,6 @@ def exact_texts(texts, query, k):
     return [[texts[place] for place in row] for row in found.indices], found.scores
 
 
-@pytest.mark.slow
 def test_candidates_come_back_as_they_went_in(engine):
     collection = engine.create(MODEL, WIDTH)
     texts = ["1", "ein Satz — mit \u2028 und 'Zeichen' \\ \"%s\" {id}", "3" * 9_000, "4"]
@@ -135,7 +134,6 @@ def test_a_search_finds_what_our_own_exact_search_finds(engine, index_type):
     np.testing.assert_allclose(scores, exact, rtol=1e-5)
 
 
-@pytest.mark.slow
 def test_an_index_whose_answer_was_lost_on_the_way_is_there(engine, monkeypatch):
     """Milvus's client repeats what it had no answer to."""
     if not isinstance(engine, milvus.Milvus):
@@ -223,7 +221,6 @@ def test_a_killed_build_is_resumed_and_never_seen_before_its_end(engine, monkeyp
     assert encoded == texts.texts and len(EngineCandidates.open(engine, MODEL)) == COUNT
 
 
-@pytest.mark.slow
 def test_a_build_with_its_fields_in_another_order_keeps_each_value_in_its_field(engine):
     given = {"id": "a1", "tenant": "a", "language": "en"}
     for text, fields in (("0", ["tenant", "language"]), ("1", ["language", "tenant"])):
@@ -530,7 +527,6 @@ def used(engine):
     assert len(there) == (8 if count else 1)
 
 
-@pytest.mark.slow
 def test_rows_of_postgresql_that_somebody_changed_are_right_or_one_sentence(engine):
     if isinstance(engine, milvus.Milvus):
         pytest.skip("the next test")
