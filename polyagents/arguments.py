@@ -246,7 +246,8 @@ def amounts(text: str) -> tuple[int, ...]:
         value = float(match[1]) * {"": 1, "k": 1e3, "m": 1e6}[match[2]] if match else 0
         if not 1 <= value <= LARGEST:
             raise argparse.ArgumentTypeError(
-                f"{shown(part)} is not a number of candidates from 1 to {LARGEST:.0e}, such as 250000, 100k or 2.5m"
+                f"{shown(part)} is not a number of candidates from 1 to {LARGEST:.0e}, such as 250000, 100k or 2.5m; "
+                f"--candidates-file takes a file of them"
             )
         found.add(round(value))
     return tuple(sorted(found))

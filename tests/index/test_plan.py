@@ -107,6 +107,7 @@ MISTAKES = [
     ("--width 384", "needs --candidates, such as 100k,5m"),
     ("--candidates 5m", "needs either --width, or --model-file"),
     ("--candidates 5q --width 384", "'5q' is not a number of candidates"),
+    ("--candidates replies.txt", "--candidates-file takes a file of them"),
     ("--candidates 0 --width 384", "'0' is not a number of candidates"),
     ("--candidates 1m,, --width 384", "'' is not a number of candidates"),
     (f"--candidates {'9' * 400} --width 384", "is not a number of candidates"),
