@@ -52,7 +52,7 @@ def check_task_file(task: str, opt: Opt) -> None:
 
 
 def message_of(str_to_msg: Any, line: str) -> Any:
-    """Parse a line of ParlAI's text format without what is no field: a carriage return, or nothing between two tabs."""
+    """Parse a line of ParlAI's text format, without a carriage return and without empty fields between tabs."""
     return str_to_msg("\t".join(part for part in line.rstrip("\r").split("\t") if part.strip()))
 
 

@@ -164,7 +164,7 @@ def validate_with_grace(validate: Any, loop: TrainLoop) -> Any:
     """Do as ParlAI's `validate`, with the ties and the patience of training_loop/trainer.py.
 
     While the rate falls to zero, a later model is kept if it is about as good (`least_kept`). Patience counts no
-    validation of the warm-up or of the first pass over the examples. The cutoff ends a training that has begun.
+    validation of the warm-up or of the first pass over the examples. The cutoff ends a run that has begun.
     """
     if not hasattr(loop, "validates"):
         return validate(loop)
