@@ -95,14 +95,18 @@ def reached(results: Mapping[str, Mapping[str, float]]) -> str:
         return "The model has no evaluation; measure it before you rely on it."
     parts = []
     for split, report in results.items():
-        examples = report.get("exs", 0)
+        examples, candidates = report.get("exs", 0), report.get("candidates")
+        shares = {int(found[1]): report[name] for name in report if (found := re.fullmatch(r"hits@(\d{1,9})", name))}
         rows = {
-            f"{name.replace('hits@', 'R@')}": rounded(value, examples if name.startswith("hits@") else 0)
-            for name, value in report.items()
-            if name != "exs"
+            f"R@{k}": rounded(shares[k], examples)
+            for k in sorted(shares)
+            if candidates is None or k < candidates  # R@20 of 20 candidates is 1 for any model
         }
+        others = {"mrr": "MRR", "loss": "loss"}
+        rows |= {others[name]: rounded(report[name], 0) for name in others if name in report}
         table = card_table(("metric", "value (95 % interval)"), rows)
-        parts.append(f"{split}, {number_of(round(examples), 'example')}:\n\n{table}")
+        among = "" if candidates is None else f", {candidates:.4g} candidates each (mean)"
+        parts.append(f"{split}, {number_of(round(examples), 'example')}{among}:\n\n{table}")
     return "\n\n".join(parts) + "\n\nThe intervals are Wilson's; they take the examples as independent."
 
 

@@ -38,7 +38,7 @@ TRAINING_FLAGS = (
     AVERAGED,
 )
 NAME_FILES = ("backbone", "vocabulary")  # options that may be paths
-SHOWN = ("exs", "hits@", "mrr", "loss")  # prefixes of the metrics on the card
+SHOWN = ("exs", "candidates", "hits@", "mrr", "loss")  # prefixes of the metrics on the card
 
 
 @dataclass(frozen=True)

@@ -4,6 +4,7 @@ import copy
 import io
 import json
 import os
+import re
 from pathlib import Path
 
 import numpy as np
@@ -66,6 +67,9 @@ def test_the_card_says_what_is_known(trained, tmp_path):
     stats = left["final_test_report"]
     low, high = wilson(stats["hits@1"], stats["exs"])
     assert f"| R@1 | {stats['hits@1']:.3f} ({low:.3f} to {high:.3f}) |" in card
+    rows = re.findall(r"^\| (R@\d+|MRR|loss) \|", card, re.MULTILINE)
+    assert rows[: len(rows) // 2] == ["R@1", "R@2", "R@5", "R@10", "MRR", "loss"]  # and no R@50 of 20 candidates
+    assert f"{stats['exs']} examples, {stats['candidates']:.4g} candidates each (mean):" in card
     for said in ("poly-encoder", "`--learningrate` | `0.001`", "64 tokens", f"Trained on {left['machine']}."):
         assert said in card
     example = card.split("```python\n")[1].split("```")[0].replace("THIS FOLDER OR ITS NAME", str(tmp_path / "folder"))
