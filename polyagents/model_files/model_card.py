@@ -100,7 +100,8 @@ def reached(results: Mapping[str, Mapping[str, float]]) -> str:
         rows = {
             f"R@{k}": rounded(shares[k], examples)
             for k in sorted(shares)
-            if candidates is None or k < candidates  # R@20 of 20 candidates is 1 for any model
+            # R@20 of 20 candidates is 1 for any model; some lists may be longer than the mean.
+            if candidates is None or k < candidates or shares[k] < 1
         }
         others = {"mrr": "MRR", "loss": "loss"}
         rows |= {others[name]: rounded(report[name], 0) for name in others if name in report}

@@ -13,7 +13,7 @@ from commands import SAMPLE, evaluate, own
 
 from polyagents import InputError, Ranker
 from polyagents.model_files.building import build_model, settings_of
-from polyagents.model_files.model_card import wilson
+from polyagents.model_files.model_card import reached, wilson
 from polyagents.serving.sources import Sources
 
 CONTEXTS = ["i like red\ndo you like red too ?", "", "where is canada"]
@@ -46,6 +46,11 @@ def test_other_models(changed, trained, tmp_path):
     ranker = Ranker(build_model(copy.deepcopy(model.context_encoder), model.tokenizer, settings))
     ranker.save_pretrained(tmp_path / "folder")
     assert np.array_equal(ranker.score(CONTEXTS, TEXTS), Ranker.load(tmp_path / "folder").score(CONTEXTS, TEXTS))
+
+
+def test_a_card_leaves_out_only_shares_that_any_model_has():
+    card = reached({"valid": {"exs": 4, "candidates": 20.5, "hits@5": 1.0, "hits@50": 0.75, "hits@100": 1.0}})
+    assert re.findall(r"R@\d+", card) == ["R@5", "R@50"]
 
 
 def test_an_index_belongs_to_the_folder_as_well(trained, replies, tmp_path):
