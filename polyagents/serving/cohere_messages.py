@@ -11,16 +11,7 @@ from polyagents.index.columns import Columns, Record
 from polyagents.index.filters import parse_filter
 from polyagents.ranker import Match
 from polyagents.serving.limits import CANDIDATES, DOCUMENT_CHARACTERS
-from polyagents.serving.messages import (
-    A_CONTEXT,
-    Context,
-    Count,
-    GivenFilter,
-    GivenModel,
-    Request,
-    Text,
-    as_whole_number,
-)
+from polyagents.serving.messages import A_CONTEXT, Context, Count, GivenFilter, GivenModel, Request, Text, as_whole
 from polyagents.serving.problems import Unanswerable
 
 
@@ -97,7 +88,7 @@ class RerankRequest(Request):
         NoSpans | None, Field(description='an object with "mode": "disabled": parts of documents are not returned')
     ] = None
     priority: Annotated[
-        Annotated[int, Field(ge=0), BeforeValidator(as_whole_number)] | None,
+        Annotated[int, Field(ge=0), BeforeValidator(as_whole)] | None,
         Field(description="a whole number from 0 on, which nobody reads: clients take turns"),
     ] = None
 

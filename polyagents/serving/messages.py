@@ -28,7 +28,7 @@ def characters(text: str) -> str:
     return text
 
 
-def as_whole_number(number: Any) -> Any:
+def as_whole(number: Any) -> Any:
     """Convert 1.0 to 1, which are the same number in JSON and its schemas; every other value stays as it is."""
     return int(number) if isinstance(number, float) and number.is_integer() else number
 
@@ -53,7 +53,7 @@ Turns = Annotated[list[Text], Field(min_length=1, max_length=TURNS), AfterValida
 TopK = Annotated[
     int,
     Field(ge=1, le=TOP_K, description=f"a whole number from 1 to {TOP_K}: how many to return"),
-    BeforeValidator(as_whole_number),  # after the limits, which a schema would lose
+    BeforeValidator(as_whole),  # after the limits, which a schema would lose
 ]
 
 
@@ -98,7 +98,7 @@ GivenFilter = Annotated[
 GivenModel = Annotated[
     str | None, Field(description="a text; the server has one model and answers with that, whatever this says")
 ]
-Count = Annotated[int, Field(ge=1), BeforeValidator(as_whole_number)]
+Count = Annotated[int, Field(ge=1), BeforeValidator(as_whole)]
 
 
 class Request(BaseModel):
